@@ -196,7 +196,8 @@ def part_build(p):
 def part_layers(p):
     p.check('src/ keeps to its layers', p.run('scripts/layers.py') == 0)
     with tempfile.TemporaryDirectory() as tmp:
-        for name, text in (('base/a.c', '#include "linux/b.h"\n'), ('linux/b.h', '')):
+        for name, text in (('base/a.c', '#include "linux/b.h"\n'), ('linux/b.h', ''),
+                           ('layers.txt', 'base:\nlinux: base\n')):
             os.makedirs(os.path.dirname(os.path.join(tmp, name)), exist_ok=True)
             with open(os.path.join(tmp, name), 'w', encoding='utf-8') as f:
                 f.write(text)

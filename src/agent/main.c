@@ -15,7 +15,7 @@
  * again on fixed descriptors, and waits for a new socket to come through the rendezvous. Only who may take descriptors
  * out of this process (CAP_SYS_PTRACE over it, so nobody inside) can send one.
  */
-#include "agent/stash.h"
+#include "agent/restore/stash.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "proto/stash.h"

@@ -7,7 +7,7 @@
 #include "linux/cgroup.h"
 #include "linux/features.h"
 #include "linux/kvm.h"
-#include "warden/vm_verdict.h"
+#include "vm/host/verdict.h"
 
 #include <unistd.h>
 

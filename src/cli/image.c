@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "cli/commands.h"
-#include "warden/program.h"
+#include "engine/program.h"
 
 #include <unistd.h>
 

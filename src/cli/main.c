@@ -13,7 +13,7 @@
 #include "base/sys.h"
 #include "cli/commands.h"
 #include "config.h"
-#include "warden/program.h"
+#include "engine/program.h"
 
 #include <fcntl.h>
 #include <unistd.h>

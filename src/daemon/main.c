@@ -21,7 +21,7 @@
 #include "daemon/quarantine.h"
 #include "daemon/state_check.h"
 #include "daemon/supervisor.h"
-#include "warden/program.h"
+#include "engine/program.h"
 
 #include <getopt.h>
 #include <signal.h>

@@ -4,10 +4,10 @@
 #include "base/sys.h"
 #include "daemon/conf.h"
 #include "daemon/state_check.h"
-#include "warden/disk.h"
-#include "warden/layers.h"
-#include "warden/manifest.h"
-#include "warden/tree.h"
+#include "engine/image/disk.h"
+#include "layers/layers.h"
+#include "layers/manifest.h"
+#include "layers/tree.h"
 
 #include <dirent.h>
 #include <getopt.h>

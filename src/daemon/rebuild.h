@@ -3,8 +3,8 @@
  * say is lost: names, limits, environment, which processes ran. Tenants are known by their numbers.
  */
 #pragma once
+#include "layers/manifest.h"
 #include "store/db.h"
-#include "warden/manifest.h"
 
 /* Does nothing with a database that is not new. */
 int rebuild(struct db *d, const struct manifest *layers, unsigned n, struct err *e);

@@ -3,12 +3,12 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/blank/record.h"
+#include "layers/layers.h"
+#include "layers/manifest.h"
 #include "store/db.h"
 #include "store/note.h"
 #include "store/witness.h"
-#include "warden/layers.h"
-#include "warden/manifest.h"
-#include "warden/record.h"
 
 #include <dirent.h>
 #include <sys/wait.h>

@@ -9,10 +9,10 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "driver/link.h"
+#include "engine/program.h"
+#include "engine/sandbox/sandbox.h"
+#include "vm/host/files.h"
 #include "warden/client.h"
-#include "warden/program.h"
-#include "warden/vm_files.h"
-#include "warden/warden.h"
 
 enum { DRIVER_FREEZE = 1 };
 

@@ -9,7 +9,7 @@
 #define HEAD 12U
 #define A_TURN 8
 #define A_SECOND 200U /* queries answered properly */
-#define CONNS 32U /* by TCP, at once; a machine's come all that way (guest/net.c), some while those before them end */
+#define CONNS 32U /* by TCP, at once; a machine's come all that way (vm/guest/net.c), some while those before them end */
 #define CONN_PATIENCE (10 * LOOP_SEC)
 #define ASKED 8U /* refused queries of a sandbox that wait for the owner's word */
 #define WHO_PATIENCE (500 * LOOP_MS) /* it takes a millisecond as a rule; resolvers wait for two seconds */

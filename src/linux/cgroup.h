@@ -23,7 +23,7 @@ enum cgroup_controller {
 };
 #define CGROUP_BIT(c) (1U << (c))
 #define CGROUP_SHOWN_V2 (1U << 16) /* beside these, where an agent is told which groups are its own: they are of version 2 */
-#define CGROUP_SHOWN_MADE (1U << 17) /* they are mounted in the base that it gets (warden/group_tree.h) */
+#define CGROUP_SHOWN_MADE (1U << 17) /* they are mounted in the base that it gets (engine/image/group_tree.h) */
 
 /* Where groups are made on this host. Version 1: one folder per hierarchy (cpu and cpuacct may share one). */
 struct cgroup_host {

@@ -8,7 +8,7 @@ enum kvm_state {
 	KVM_WORKS,
 	/*
 	 * Likewise, but this host is a machine itself: seen there are some where instructions run and a kernel never boots, without
-	 * an error. So a boot has to show it (warden/vm_accel.c).
+	 * an error. So a boot has to show it (vm/host/accel.c).
 	 */
 	KVM_NESTED,
 	KVM_ABSENT, /* no such device, or nothing behind it */

@@ -188,7 +188,7 @@ enum frame_keep_place {
 	FRAME_KEEP_UPPER = 8, /* the writable layer's own folder: what is sealed into a layer is read there */
 	FRAME_KEEP_TABLE = 9, /* proto/table.h: its execs, for who takes an image of its processes */
 	/* only in a virtual machine's jail: */
-	FRAME_KEEP_SIDE = 10, /* the warden's end of cloche-vmm's socket (vm/side.h) */
+	FRAME_KEEP_SIDE = 10, /* the warden's end of cloche-vmm's socket (vm/vmm/side.h) */
 	FRAME_KEEP_STAT = 11, /* what the machine says of itself, a file in memory */
 };
 
@@ -210,7 +210,7 @@ int frame_connect_decode(const struct frame *f, struct frame_connect *ret); /* 0
 
 /* --- CHANGES --- */
 struct frame_changes {
-	uint32_t flags; /* DIFF_* of warden/diff.h: who serves it knows which there are */
+	uint32_t flags; /* DIFF_* of layers/diff.h: who serves it knows which there are */
 	uint32_t max; /* entries told; 0: all */
 };
 long frame_changes_encode(const struct frame_changes *x, uint8_t *out, size_t size);
@@ -241,7 +241,7 @@ struct frame_restore_fds frame_restore_fds(const struct frame_restore *x);
 long frame_restore_encode(const struct frame_restore *x, uint8_t *out, size_t size);
 int frame_restore_decode(const struct frame *f, struct frame_restore *ret); /* 0 or -EBADMSG */
 
-#define FRAME_NUMBERS ".cloche-inode-numbers" /* warden/numbers.h: a folder in the root, until processes are restored. Files "NUMBER.SET" */
+#define FRAME_NUMBERS ".cloche-inode-numbers" /* layers/numbers.h: a folder in the root, until processes are restored. Files "NUMBER.SET" */
 #define FRAME_NUMBERS_SETS 4U
 
 /* --- answers --- */

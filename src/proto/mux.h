@@ -25,7 +25,7 @@
 
 enum mux_type {
 	MUX_HELLO = 1, /* guest: u32 version, u64 bytes of memory it has. Asks for START */
-	MUX_START = 2, /* host: struct mux_start and what the sandbox is to be (warden/spec.h), once */
+	MUX_START = 2, /* host: struct mux_start and what the sandbox is to be (engine/spec.h), once */
 	MUX_OPEN = 3, /* a descriptor of the next frame: u32 enum mux_kind, with BLOB its bytes */
 	MUX_DATA = 4,
 	MUX_CREDIT = 5, /* u32: so many bytes of the channel were read, and may be sent again */

@@ -1,5 +1,5 @@
 /*
- * Between the warden and a holder of a memory image (agent/stash.h): one question, one answer, on a SOCK_SEQPACKET. Both
+ * Between the warden and a holder of a memory image (agent/restore/stash.h): one question, one answer, on a SOCK_SEQPACKET. Both
  * are ours, from one build.
  */
 #pragma once

@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/id.h"
-#include "warden/warden.h"
+#include "engine/sandbox/sandbox.h"
 
 struct client;
 
@@ -73,7 +73,7 @@ struct client_diff {
 	uint32_t flags, max;
 };
 int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, struct err *e);
-/* See warden/warden.h. @ret_sockets: NULL = only the rules. */
+/* See engine/sandbox/sandbox.h. @ret_sockets: NULL = only the rules. */
 int client_net(struct client *c, uint64_t handle, const struct steer_rules *rules, int *ret_sockets, struct err *e);
 int client_socket(struct client *c, uint64_t handle, unsigned family, int *ret_fd, struct err *e);
 int client_who(struct client *c, uint64_t handle, const struct warden_who *who, struct warden_they *ret, struct err *e);

@@ -9,7 +9,7 @@
  * One thread serves; two more belong to the pool, one that makes shells ahead and one that cleans up behind. All have
  * given up every privilege that making a sandbox does not take (warden/privileges.h) before the first byte is read.
  * Its children are the agents. Connections come and go, sandboxes stay; SIGTERM ends all of them and cleans up. With
- * --keep they outlive even this program, however it ends: the next one finds them by their records (warden/keep.h).
+ * --keep they outlive even this program, however it ends: the next one finds them by their records (engine/blank/keep.h).
  * SIGUSR1 ends all of them, kept or not, and then this program.
  */
 #include "base/base.h"
@@ -17,9 +17,9 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "config.h"
+#include "engine/program.h"
 #include "warden/policy.h"
 #include "warden/privileges.h"
-#include "warden/program.h"
 #include "warden/server.h"
 
 #include <getopt.h>

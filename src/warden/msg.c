@@ -1,8 +1,8 @@
 #include "warden/msg.h"
 #include "base/base.h"
 #include "base/id.h"
+#include "layers/diff.h"
 #include "proto/frame.h"
-#include "warden/diff.h"
 
 static bool zero(const void *p, size_t n)
 {

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "warden/spec.h"
-#include "warden/warden.h"
+#include "engine/sandbox/sandbox.h"
+#include "engine/spec.h"
 
 #define MSG_VERSION 12U
 #define MSG_ID 32 /* an id, filled up with zeros */
@@ -81,7 +81,7 @@ enum warden_op {
 
 struct msg_diff {
 	uint64_t from; /* a sandbox's handle, or 0 */
-	uint32_t flags; /* DIFF_* of warden/diff.h */
+	uint32_t flags; /* DIFF_* of layers/diff.h */
 	uint32_t max; /* entries told; 0: all */
 	uint32_t layers; /* it is from, without a handle */
 	uint32_t zero;

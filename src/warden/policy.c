@@ -1,7 +1,7 @@
 #include "warden/policy.h"
 #include "base/base.h"
 #include "base/sys.h"
-#include "warden/image.h"
+#include "engine/image/image.h"
 
 static int any_image(const void *arg, const char *path, struct err *e)
 {

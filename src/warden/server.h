@@ -4,7 +4,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "warden/warden.h"
+#include "engine/sandbox/sandbox.h"
 
 struct server_opts {
 	struct warden_opts warden;

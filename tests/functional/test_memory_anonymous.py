@@ -351,7 +351,7 @@ def test_much_memory_in_pieces_comes_back_page_by_page(d, clean):
 
 
 # 8 MiB in 41 mappings that differ by protection alone. Each line that it reads it makes them alike, says how many there are and which
-# pages are wrong, and makes them differ again. Two processes fill such memory (agent/restore_help.c).
+# pages are wrong, and makes them differ again. Two processes fill such memory (agent/restore/help.c).
 JOINED = r"""
 import ctypes, random
 P, N = 4096, 2048

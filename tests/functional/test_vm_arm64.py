@@ -2,7 +2,7 @@
 The VM tier as arm64 has it, on a host of another architecture: cloche-vmm, cloche-guest and cloche-agent are cross-built, the
 machine is qemu-system-aarch64, and cloche-vmm itself runs under qemu-aarch64. So what is arm64's own runs as it would there:
 QEMU's arguments, the kernel and its modules, PID 1 and the sandbox in it, what is saved and loaded. Here speaks the warden's
-part (vm/side.h). There is no jail around it: qemu-aarch64 knows neither the calls that make one nor a filter.
+part (vm/vmm/side.h). There is no jail around it: qemu-aarch64 knows neither the calls that make one nor a filter.
 """
 import array
 import fcntl
@@ -42,8 +42,8 @@ SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SE
 SPEC = r"""
 #include <stdio.h>
 #include <string.h>
-#include "vm/side.h"
-#include "warden/spec.h"
+#include "vm/vmm/side.h"
+#include "engine/spec.h"
 int main(int argc, char **argv)
 {
 	static struct sandbox_spec s = { .uid = 1000, .gid = 1000, .limits = { .disk = 32 << 20, .pids = 64 } };
@@ -260,7 +260,7 @@ def again(fd):
 
 
 def with_pages(ram, pages):
-    """The memory that a checkpoint has: that of its template, and its own pages (vm/meta.h)."""
+    """The memory that a checkpoint has: that of its template, and its own pages (vm/vmm/meta.h)."""
     new = memfd("ram", MEMORY_MIB << 20)
     os.sendfile(new, ram, 0, MEMORY_MIB << 20)
     _, size, _, runs, count = struct.unpack("<QIIQQ", os.pread(pages, 32, 0))

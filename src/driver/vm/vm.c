@@ -1,6 +1,6 @@
 /*
  * The VM tier, which above the warden is the container tier with one flag: the warden makes the machine and its jail
- * (warden/vm.h), and what runs inside is spoken to through cloche-vmm as if that were an agent.
+ * (vm/host/host.h), and what runs inside is spoken to through cloche-vmm as if that were an agent.
  */
 #include "base/base.h"
 #include "driver/driver.h"

@@ -10,7 +10,7 @@
 
 #define SILENT_MS 120000 /* emulated, it may compare large files that turn out to be the same */
 #define ALL_MS 3600000 /* as much as a disk of 64G takes at the port's speed */
-#define UNREAD_MS 600000 /* as warden/diff_out.c */
+#define UNREAD_MS 600000 /* as layers/diff_out.c */
 /* A file's bytes are told for each of its names; so many times its disk a guest may tell, and its lists. */
 #define TIMES 16U
 #define LISTS (1ULL << 30)

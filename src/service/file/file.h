@@ -1,5 +1,5 @@
 /*
- * Files of a sandbox, worked on by a process inside of it (src/agent/files.c) over proto/file.h. One operation at a
+ * Files of a sandbox, worked on by a process inside of it (src/agent/files/files.c) over proto/file.h. One operation at a
  * time per worker; a worker that has nothing to do stays for a moment, for the next one.
  */
 #pragma once

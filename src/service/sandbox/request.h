@@ -11,11 +11,11 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "engine/spec.h"
 #include "proto/account.h"
 #include "service/network/request.h"
 #include "service/secret/request.h"
 #include "service/service.h"
-#include "warden/spec.h"
 
 #define NAME_MAX_LEN 64
 #define KEY_MAX_LEN 128

@@ -5,7 +5,6 @@
 #include "service/service.h"
 #include "service/sandbox/request.h"
 #include "warden/msg.h"
-#include "warden/warden.h"
 
 enum sandbox_state {
 	SANDBOX_MAKING, /* not to be seen yet */

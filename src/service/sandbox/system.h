@@ -1,6 +1,6 @@
 /*
  * A sandbox whose user may not change /usr gets one that can be changed when somebody comes who may (SPEC_SYSTEM_LATER,
- * warden/system.c): most never do, and are cheaper for it.
+ * engine/sandbox/system.c): most never do, and are cheaper for it.
  */
 #pragma once
 #include "service/sandbox/sandbox.h"

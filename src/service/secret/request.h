@@ -17,7 +17,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "warden/spec.h"
+#include "engine/spec.h"
 
 #define SECRET_USES_MAX 32U
 #define SECRET_NAME_SIZE 65U

@@ -1,0 +1,656 @@
+#include "engine/blank/shell.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "engine/blank/keep.h"
+#include "engine/blank/stash.h"
+#include "engine/image/skeleton.h"
+#include "linux/caps.h"
+#include "linux/mount.h"
+#include "linux/net_limits.h"
+#include "proto/frame.h"
+
+#include <linux/prctl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
+
+#define CLEANUP_TRIES 3
+#define ORPHAN_MS 200
+#define SLOT_TRIES 32
+
+void shell_init(struct shell *s)
+{
+	*s = (struct shell){
+		.pidfd = -1, .sock = -1, .userns = -1, .net = -1, .tree = -1, .slot_fd = -1,
+		.take = -1,  .give = -1, .table = -1,  .group = -1, .again = -1, .way = { -1, -1, -1 },
+	};
+	cgroup_init(&s->cgroup);
+}
+
+uid_t shell_agent_uid(const struct shell *s)
+{
+	return s->uid_base ? s->uid_base + AGENT_UID : 0;
+}
+
+/* The sources may sit where the targets go, so they are moved away first. */
+static int place_fds(struct shell_start *s)
+{
+	int *const sources[] = { &s->sock, &s->dev, &s->base, &s->null, &s->agent };
+	int r;
+
+	for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+		r = sys_fcntl(*sources[i], F_DUPFD_CLOEXEC, 16);
+		if (r < 0)
+			return r;
+		*sources[i] = r;
+	}
+	r = sys_dup3(s->sock, 3, 0);
+	if (r >= 0)
+		r = sys_dup3(s->dev, 4, 0);
+	if (r >= 0)
+		r = sys_dup3(s->base, 5, 0);
+	for (int fd = 0; r >= 0 && fd < 3; fd++)
+		r = sys_dup3(s->null, fd, 0);
+	return r < 0 ? r : 0;
+}
+
+/* Root of the new user namespace, with every capability in it across the execve. */
+static int become(uint32_t single_id)
+{
+	int r;
+
+	if (!single_id) {
+		r = sys_setresgid(0, 0, 0);
+		if (r == 0)
+			r = sys_setresuid(0, 0, 0);
+		return r == 0 ? sys_setgroups(0, NULL) : r;
+	}
+	/* An id other than 0 keeps capabilities through execve only as ambient ones. */
+	r = caps_set((1ULL << 41) - 1, (1ULL << 41) - 1);
+	return r == 0 ? caps_raise_ambient((1ULL << 40) - 1) : r;
+}
+
+/* Runs on the warden's memory, its errno included: only calls of base/sys.h, or such that cannot fail. */
+static int child(void *arg)
+{
+	struct shell_start *s = arg;
+	char *argv[] = { (char *)(uintptr_t) "cloche-agent", s->single, s->fault[0] ? s->fault : NULL, NULL };
+	char go, *envp[] = { NULL };
+	uint64_t none = 0;
+	int r;
+
+	/* Until the change of user below clears it: two that start at once may hold each other's host ends. */
+	s->error = sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (s->error < 0)
+		return 1;
+	if (s->nlow) {
+		s->error = sys_close_range(s->limit, ~0U,
+					   2 /* CLOSE_RANGE_UNSHARE: from here on the table is ours alone */);
+		if (s->error < 0)
+			return 1;
+	}
+	/* With our copy of the host's end open we would never see it close. */
+	if (!s->nlow || (unsigned)s->peer < s->limit)
+		syscall(SYS_close, s->peer);
+	s->error = (int)sys_read(s->sock, &go, 1);
+	if (s->error != 1)
+		return 1;
+	s->error = 0;
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
+	r = cgroup_join_self(s->join, s->njoin);
+	/* After joining, so that the groups' paths read "/" inside. The time namespace takes effect with the execve. */
+	if (r == 0)
+		r = sys_unshare(CLONE_NEWCGROUP | CLONE_NEWTIME);
+	if (r == 0)
+		r = become(s->single_id);
+	if (r == 0)
+		r = place_fds(s);
+	if (r == 0)
+		r = sys_execveat(s->agent, "", argv, envp, AT_EMPTY_PATH);
+	s->error = r;
+	return 1;
+}
+
+static int leave_net(const struct env *v, struct err *e)
+{
+	/* Without root there is no way back into the host's; this process has no use for a network. */
+	int r = v->rootless ? 0 : sys_setns(v->net, CLONE_NEWNET);
+
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "return to our own network namespace") : 0;
+}
+
+/*
+ * Whether something was sent in the network namespace we are in: then it may hold connections that wait for their end,
+ * with their ports, and its counters tell of it. When in doubt, yes.
+ */
+static bool net_used(void)
+{
+	char text[4096], *lo;
+
+	if (fd_get(AT_FDCWD, "/proc/thread-self/net/dev", text, sizeof(text)) < 0)
+		return true;
+	lo = strstr(text, "lo:");
+	return !lo || strtoull(lo + 3, NULL, 10) != 0;
+}
+
+/* Of a process or namespace that cannot be made: another time it may be, unless this kernel never does. */
+static enum err_kind kind_of(int r)
+{
+	return r == -EAGAIN || r == -ENOMEM ? ERR_EXHAUSTED : ERR_UNSUPPORTED;
+}
+
+static int new_net(struct shell *s, struct err *e)
+{
+	int r = sys_unshare(CLONE_NEWNET);
+
+	s->steered = false;
+	if (r < 0)
+		return err_sys(e, kind_of(r), r, "make a network namespace");
+	r = ns_loopback_up();
+	if (r == 0)
+		net_limits_set();
+	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "bring the loopback interface up") : 0;
+}
+
+/* Rules can be changed, but making another namespace is quicker than waiting until the old ones are gone. */
+static bool rules_fit(const struct shell_start *start, const struct shell *s)
+{
+	return !s->steered || (start->steer && steer_same(start->steer, &s->rules));
+}
+
+/* Gives the namespace we are in its way out. @net: one that served before, and is given up when it cannot be had. */
+static int steer(const struct shell_start *start, struct shell *s, int *net, struct err *e)
+{
+	int r = 0;
+
+	if (s->steered) {
+		r = steer_sockets(s->way, e);
+		if (r != -EADDRINUSE)
+			return r;
+		/* Whoever carried its streams has not let go yet. */
+		fd_close(TAKE_FD(*net));
+		r = new_net(s, e);
+	}
+	if (r == 0)
+		r = steer_up(start->steer, e);
+	if (r == 0)
+		r = steer_sockets(s->way, e);
+	if (r < 0)
+		return r;
+	s->steered = true;
+	s->rules = *start->steer;
+	return 0;
+}
+
+/*
+ * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox
+ * has no power over it.
+ */
+static int enter_net(struct env *v, const struct shell_start *start, struct shell *s, struct err *e)
+{
+	AUTO_CLOSE int ahead = s->net >= 0 ? TAKE_FD(s->net) : env_take_net(v);
+	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : new_net(s, e), back;
+
+	if (r < 0 && ahead >= 0)
+		return err_sys(e, ERR_UNSUPPORTED, r, "enter a network namespace");
+	if (r == 0 && ahead >= 0 && s->used && (net_used() || !rules_fit(start, s))) {
+		fd_close(TAKE_FD(ahead));
+		r = new_net(s, e);
+	}
+	if (r == 0 && start->steer)
+		r = steer(start, s, &ahead, e);
+	if (r == 0 && start->keep_net) {
+		s->net = ahead >= 0 ? TAKE_FD(ahead) :
+				      sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
+		if (s->net < 0)
+			r = err_sys(e, ERR_INTERNAL, s->net, "open a network namespace");
+	}
+	if (r == 0)
+		return 0;
+	back = leave_net(v, e);
+	return back < 0 ? back : r;
+}
+
+/*
+ * Inotify instances, queued signals and bytes in message queues are also counted for who owns the user namespace. If
+ * that were root for all, one sandbox could use up what the others and the host's own services have. So a sandbox's
+ * first id owns it, which nobody outside has.
+ */
+static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start *start)
+{
+	const uid_t keep = (uid_t)-1;
+	long pid;
+	int r;
+
+	if (!owner)
+		return ns_clone(a, child, start);
+	r = sys_setresuid(keep, owner, keep);
+	if (r < 0)
+		return r;
+	/* The change took them away; on cgroup version 2 the clone needs them. */
+	r = caps_raise_effective();
+	pid = r < 0 ? r : ns_clone(a, child, start);
+	/* The saved id is still root's, so the kernel has no reason to refuse. If it does, this sandbox is given up. */
+	r = sys_setresuid(keep, 0, keep);
+	return r < 0 ? r : pid;
+}
+
+/* What of its control groups the agent can show inside: those that are its own. */
+static uint32_t groups_shown(const struct env *v, const struct shell *s)
+{
+	const uint32_t how = (v->cgroups.version == 2 ? CGROUP_SHOWN_V2 : 0) | (s->tree >= 0 ? CGROUP_SHOWN_MADE : 0);
+
+	return v->rootless || !s->cgroup.mask ? 0 : s->cgroup.mask | how;
+}
+
+static void set_argument(const struct env *v, const struct shell *s, struct shell_start *start)
+{
+	int n = snprintf(start->single, sizeof(start->single), "%u,%u,", start->single_id, groups_shown(v, s));
+
+	if (s->tree < 0)
+		cgroup_where(start->join, start->njoin, start->single + n, sizeof(start->single) - (size_t)n);
+}
+
+/* By a holder, which enters the network namespace itself. */
+static int copy_holder(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+{
+	struct stash_ask q = { .kind = STASH_AGENT, .owner = s->uid_base, .joins = start->njoin,
+			       .group = v->cgroups.version == 2 && s->cgroup.mask, .groups = groups_shown(v, s) };
+	int fds[STASH_FDS_MAX] = { [STASH_SOCK] = start->sock, [STASH_DEV] = start->dev, [STASH_BASE] = start->base,
+				   [STASH_NULL] = start->null };
+	int r = enter_net(v, start, s, e);
+
+	if (r == 0)
+		r = leave_net(v, e);
+	if (r < 0)
+		return r;
+	fds[STASH_NET] = s->net;
+	memcpy(fds + STASH_JOIN, start->join, start->njoin * sizeof(int));
+	fds[STASH_JOIN + start->njoin] = s->cgroup.dir[0];
+	r = stash_agent(start->stash, &q, fds, STASH_JOIN + start->njoin + q.group, &s->pid, &s->pidfd);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "copy a holder") : 0;
+}
+
+static int clone_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+{
+	struct clone_args a = {
+		.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_VM |
+			 CLONE_PIDFD,
+		.pidfd = (uint64_t)(uintptr_t)&s->pidfd,
+		.exit_signal = SIGCHLD,
+		.stack = (uint64_t)(uintptr_t)start->stack,
+		.stack_size = sizeof(start->stack),
+	};
+	long pid;
+	int r;
+
+	if (start->nlow)
+		a.flags |= CLONE_FILES;
+	if (v->cgroups.version == 2 && s->cgroup.mask) {
+		a.flags |= CLONE_INTO_CGROUP;
+		a.cgroup = (uint64_t)s->cgroup.dir[0];
+	}
+	r = enter_net(v, start, s, e);
+	if (r < 0)
+		return r;
+	pid = clone_owned(s->uid_base, &a, start);
+	r = leave_net(v, e);
+	if (r < 0)
+		return r;
+	if (pid < 0) {
+		err_sys(e, kind_of((int)pid), (int)pid, "make namespaces (user, pid, mount, ipc, uts)");
+		err_remedy(e, pid == -EAGAIN ? "the host has no room for more processes (pid_max, threads-max, pids.max)" : "see `cloche doctor`");
+		return (int)pid;
+	}
+	s->pid = (pid_t)pid;
+	return 0;
+}
+
+static int make_cgroup(struct env *v, struct shell *s, unsigned controllers, struct guard *guard, struct err *e)
+{
+	char name[48];
+	int r = 0;
+
+	if (!controllers)
+		return 0;
+	if (v->rootless)
+		snprintf(name, sizeof(name), "p%d-%u", (int)getpid(), s->slot);
+	else
+		snprintf(name, sizeof(name), "s%u", s->slot);
+	if (guard)
+		r = guard_start(v, name, controllers, guard, e);
+	if (r < 0)
+		return r;
+	r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
+	if (r == -EEXIST) {
+		/* The slot is ours, so who made this is gone. What is in it may not be. */
+		r = cgroup_remove_wait(&v->cgroups, name, v->cgroups.have, ORPHAN_MS, e);
+		if (r == 0)
+			r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
+	}
+	return r;
+}
+
+static void give_slot(struct env *v, struct shell *s)
+{
+	if (!v->rootless && s->uid_base)
+		slots_give(&v->slots, s->slot, TAKE_FD(s->slot_fd));
+	s->uid_base = 0;
+}
+
+/* A slot in whose cgroup something still runs, after a crash, is passed over. */
+static int take_place(struct env *v, struct shell *s, unsigned controllers, struct guard *guard, struct err *e)
+{
+	int r;
+
+	if (v->rootless)
+		return make_cgroup(v, s, controllers, guard, e);
+	for (unsigned tries = 0; tries < SLOT_TRIES; tries++) {
+		r = v->keep ? slots_take_own(&v->slots, &s->slot, &s->slot_fd, e) : slots_take(&v->slots, &s->slot, e);
+		if (r < 0)
+			return r;
+		s->uid_base = slot_uid(s->slot);
+		r = make_cgroup(v, s, controllers, guard, e);
+		if (r != -EBUSY)
+			return r;
+		if (guard)
+			guard_end(guard);
+		give_slot(v, s);
+	}
+	return r;
+}
+
+int shell_place(struct env *v, struct shell *s, unsigned controllers, struct err *e)
+{
+	return take_place(v, s, controllers, NULL, e);
+}
+
+static int start_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+{
+	int r;
+
+	r = start->stash ? copy_holder(v, start, s, e) : clone_child(v, start, s, e);
+	if (r < 0)
+		return r;
+	if (start->single_id)
+		r = ns_map_ids(s->pid, start->single_id - 1, 0, 1, e);
+	else
+		r = ns_map_ids(s->pid, 0, s->uid_base, SLOT_UIDS, e);
+	if (r < 0)
+		return r;
+	s->userns = ns_open_user(s->pid, s->pidfd);
+	if (s->userns < 0)
+		return err_sys(e, ERR_INTERNAL, s->userns, "open the user namespace of %d", (int)s->pid);
+	r = fd_write_all(s->sock, "g", 1);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "release the agent") : 0;
+}
+
+static void take_ground(struct shell_start *start, struct shell *s)
+{
+	struct ground *g = start->ground;
+
+	s->slot = g->slot;
+	s->slot_fd = g->slot_fd;
+	s->uid_base = slot_uid(g->slot);
+	s->cgroup = g->cgroup;
+	s->grouped = g->grouped;
+	s->tenant = g->tenant;
+	s->limited = g->limited;
+	s->limits = g->limits;
+	s->net = g->net; /* entered by enter_net */
+	s->tree = g->tree;
+	s->steered = g->steered;
+	s->rules = g->rules;
+	s->used = true;
+	ground_init(g);
+}
+
+int shell_start_reserve(const struct env *v, struct shell_start *start)
+{
+	start->limit = 0;
+	for (start->nlow = 0; start->nlow < SHELL_LOW; start->nlow++) {
+		int fd = sys_fcntl(v->null, F_DUPFD_CLOEXEC, 3);
+
+		if (fd < 0) {
+			shell_start_done(start);
+			return fd;
+		}
+		start->low[start->nlow] = fd;
+		if (start->limit <= (unsigned)fd)
+			start->limit = (unsigned)fd + 1;
+	}
+	if (start->limit <= (unsigned)v->agent)
+		start->limit = (unsigned)v->agent + 1;
+	return 0;
+}
+
+void shell_start_release(const struct env *v, struct shell_start *start)
+{
+	for (unsigned i = 0; start->nlow && i < 3 + start->njoin; i++)
+		sys_dup3(v->null, start->low[i], O_CLOEXEC);
+}
+
+void shell_start_done(struct shell_start *start)
+{
+	fd_close_many(start->low, start->nlow);
+	start->nlow = 0;
+}
+
+/* To the numbers that the new process will have a copy of. */
+static int lower_fds(struct shell_start *s)
+{
+	int *const which[] = { &s->dev, &s->base, &s->sock };
+	int r = 0;
+
+	for (unsigned i = 0; r >= 0 && s->nlow && i < 3 + s->njoin; i++) {
+		int *fd = i < 3 ? which[i] : &s->join[i - 3];
+
+		r = sys_dup3(*fd, s->low[i], O_CLOEXEC);
+		*fd = s->low[i];
+	}
+	return r < 0 ? r : 0;
+}
+
+/* With the sandbox's control groups where there are trees of them; else the agent mounts them. */
+static int copy_base(const struct env *v, const struct shell_start *start, struct shell *s)
+{
+	int r = 0;
+
+	if (s->tree < 0 && start->image->groups.base >= 0 && !v->rootless && s->cgroup.mask)
+		r = s->tree = group_tree_make(&start->image->groups, &s->cgroup);
+	if (r < 0)
+		return r;
+	return s->tree >= 0 ? group_tree_copy(s->tree) :
+			      mount_clone(start->image->base, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, -1);
+}
+
+int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
+	       struct err *e)
+{
+	const uint64_t dev_attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+	const int devices = start->image->dev;
+	AUTO_CLOSE int dev = -1, base = -1, sock = -1;
+	struct shell s;
+	int pair[2], r;
+
+	shell_init(&s);
+	if (start->ground && start->ground->valid)
+		take_ground(start, &s);
+	r = s.used ? 0 : take_place(v, &s, controllers, start->guard, e);
+	if (r < 0)
+		goto fail;
+	if (start->kvm)
+		r = dev = skeleton_devices_kvm(s.uid_base + start->kvm, (unsigned)dev_attrs);
+	else
+		r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
+					mount_clone(devices, "", dev_attrs, -1);
+	if (r >= 0)
+		r = base = copy_base(v, start, &s);
+	if (r < 0) {
+		err_sys(e, ERR_UNSUPPORTED, r, start->kvm ? "make a device folder with /dev/kvm" : "copy the mounts that an agent starts with");
+		goto fail;
+	}
+	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+	if (r < 0) {
+		err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
+		goto fail;
+	}
+	s.sock = pair[0];
+	sock = pair[1];
+	start->agent = v->agent;
+	start->null = v->null;
+	start->dev = dev;
+	start->base = base;
+	start->sock = sock;
+	start->peer = s.sock;
+	memcpy(start->join, s.cgroup.join, sizeof(start->join));
+	start->njoin = s.cgroup.njoin;
+	start->single_id = v->rootless ? single_id + 1 : 0;
+	set_argument(v, &s, start);
+	memcpy(start->fault, v->fault, sizeof(start->fault));
+	start->error = 0;
+	r = lower_fds(start);
+	if (r < 0)
+		err_sys(e, ERR_EXHAUSTED, r, "copy a descriptor");
+	else
+		r = start_child(v, start, &s, e);
+	if (r == 0 && v->keep)
+		r = keep_prepare(v, &s, e);
+	if (r < 0)
+		goto fail;
+	*ret = s;
+	return 0;
+fail:
+	shell_end(v, &s, NULL);
+	shell_start_release(v, start);
+	return r;
+}
+
+/* Returns when its last process is gone. */
+static void end_processes(struct shell *s)
+{
+	struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
+	siginfo_t si;
+
+	if (s->pidfd < 0)
+		return;
+	sys_pidfd_send_signal(s->pidfd, SIGKILL);
+	fd_close(s->sock); /* and should that have failed: an agent without its host ends by itself */
+	s->sock = -1;
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+	while (!s->adopted && waitid(P_PIDFD, (id_t)s->pidfd, &si, WEXITED) < 0 && errno == EINTR)
+		;
+}
+
+static int remove_groups(struct env *v, struct cgroup *c, struct err *e)
+{
+	struct err why = { 0 };
+	int r = 0;
+
+	if (!c->mask)
+		return 0;
+	for (int tries = 0; tries < CLEANUP_TRIES && (tries == 0 || r < 0); tries++) {
+		if (tries) {
+			__atomic_fetch_add(&v->cleanup_retries, 1, __ATOMIC_RELAXED);
+			log_warn("cgroup %s: %s; once more", c->name, why.msg);
+		}
+		r = cgroup_remove_wait(&v->cgroups, c->name, c->mask, 2000, &why);
+	}
+	if (r < 0) {
+		__atomic_fetch_add(&v->cleanup_failures, 1, __ATOMIC_RELAXED);
+		if (e)
+			*e = why;
+		else
+			log_error("cgroup %s stays behind: %s", c->name, why.msg);
+	}
+	cgroup_done(c);
+	return r;
+}
+
+/* Whether its cgroups are as good as new. Exec group 1, which every sandbox has, stays when it is, too. */
+static bool recycle_groups(const struct env *v, struct shell *s)
+{
+	if (!s->cgroup.mask || cgroup_recycle(&v->cgroups, &s->cgroup) < 0)
+		return false;
+	if (!s->grouped || cgroup_child_recycle(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP) == 0)
+		return true;
+	s->grouped = false;
+	return cgroup_children_remove(&v->cgroups, &s->cgroup) == 0;
+}
+
+int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct err *e)
+{
+	int r = 0;
+
+	ground_init(ret);
+	end_processes(s);
+	fd_close_many((int[]){ s->take, s->give, s->table, s->group, s->again }, 5);
+	fd_close_many(s->way, STEER_SOCKETS);
+	if (s->uid_base && s->net >= 0 && recycle_groups(v, s)) {
+		*ret = (struct ground){
+			.valid = true,
+			.slot = s->slot,
+			.slot_fd = TAKE_FD(s->slot_fd),
+			.net = TAKE_FD(s->net),
+			.tree = TAKE_FD(s->tree),
+			.steered = s->steered,
+			.rules = s->rules,
+			.tenant = s->tenant,
+			.cgroup = s->cgroup,
+			.grouped = s->grouped,
+			.limited = s->limited,
+			.limits = s->limits,
+		};
+		cgroup_init(&s->cgroup);
+		s->uid_base = 0;
+	} else {
+		r = remove_groups(v, &s->cgroup, e);
+	}
+	fd_close(s->pidfd);
+	fd_close(s->sock);
+	fd_close(s->userns);
+	fd_close(s->net);
+	fd_close(s->tree);
+	/* What cannot be removed is still known to the next warden. */
+	if (s->recorded && r == 0)
+		records_clear(&v->records, s->slot);
+	give_slot(v, s);
+	fd_close(s->slot_fd);
+	shell_init(s);
+	return r;
+}
+
+int shell_end(struct env *v, struct shell *s, struct err *e)
+{
+	struct ground none;
+
+	end_processes(s);
+	fd_close(s->net);
+	s->net = -1; /* without it nothing is kept */
+	return shell_end_keep(v, s, &none, e);
+}
+
+void ground_init(struct ground *g)
+{
+	*g = (struct ground){ .net = -1, .tree = -1, .slot_fd = -1 };
+	cgroup_init(&g->cgroup);
+}
+
+void ground_end(struct env *v, struct ground *g)
+{
+	if (!g->valid)
+		return;
+	remove_groups(v, &g->cgroup, NULL);
+	fd_close(g->net);
+	fd_close(g->tree);
+	slots_give(&v->slots, g->slot, g->slot_fd);
+	ground_init(g);
+}

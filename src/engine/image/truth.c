@@ -1,0 +1,159 @@
+#include "engine/image/truth.h"
+#include "base/base.h"
+#include "base/clock.h"
+
+#include <sched.h>
+#include <sys/sysinfo.h>
+
+static unsigned usable(cpu_set_t *set)
+{
+	unsigned n = 0;
+
+	CPU_ZERO(set);
+	if (sched_getaffinity(0, sizeof(*set), set) < 0)
+		return 1;
+	/* libc counts bit by bit, a thousand of them, and this is asked several times for each sandbox. */
+	for (size_t i = 0; i < sizeof(*set) / sizeof(unsigned long); i++)
+		n += (unsigned)__builtin_popcountl(((const unsigned long *)(const void *)set)[i]);
+	return n;
+}
+
+unsigned truth_cpus(uint32_t cpu_milli)
+{
+	cpu_set_t set;
+	unsigned host = usable(&set), want = (cpu_milli + 999) / 1000;
+
+	return !want || want > host ? host : want;
+}
+
+uint64_t truth_cpu_mask(unsigned n, uint32_t seed)
+{
+	cpu_set_t set;
+	unsigned host = usable(&set), skip, left = n;
+	uint64_t mask = 0;
+
+	if (n >= host)
+		return 0;
+	skip = seed % host;
+	for (unsigned turn = 0; turn < 2 && left; turn++) {
+		for (unsigned c = 0; c < 64 && left; c++) {
+			if (!CPU_ISSET(c, &set) || mask & (1ULL << c))
+				continue;
+			if (skip) {
+				skip--;
+				continue;
+			}
+			mask |= 1ULL << c;
+			left--;
+		}
+	}
+	return left ? 0 : mask; /* more than 64 CPUs: the quota alone limits */
+}
+
+size_t truth_meminfo(char *buf, size_t size, const struct truth_memory *m)
+{
+	struct sysinfo si;
+	uint64_t total, used, avail;
+
+	sysinfo(&si);
+	total = (uint64_t)si.totalram * si.mem_unit;
+	if (m->limit && m->limit < total)
+		total = m->limit;
+	used = m->used < total ? m->used : total;
+	/* What the kernel drops when somebody needs the room. The figures were not read at one moment. */
+	avail = total - used + m->active_file + m->inactive_file + m->slab_reclaimable;
+	avail = avail < total ? avail : total;
+	const struct {
+		const char *name;
+		uint64_t bytes;
+	} lines[] = {
+		{ "MemTotal:", total },
+		{ "MemFree:", total - used },
+		{ "MemAvailable:", avail },
+		{ "Buffers:", 0 },
+		{ "Cached:", m->cache },
+		{ "SwapCached:", 0 },
+		{ "Active:", m->active_anon + m->active_file },
+		{ "Inactive:", m->inactive_anon + m->inactive_file },
+		{ "Active(anon):", m->active_anon },
+		{ "Inactive(anon):", m->inactive_anon },
+		{ "Active(file):", m->active_file },
+		{ "Inactive(file):", m->inactive_file },
+		{ "SwapTotal:", 0 },
+		{ "SwapFree:", 0 },
+		{ "Dirty:", m->dirty },
+		{ "Writeback:", m->writeback },
+		{ "AnonPages:", m->anon },
+		{ "Mapped:", m->mapped },
+		{ "Shmem:", m->shmem },
+		{ "Slab:", m->slab },
+		{ "SReclaimable:", m->slab_reclaimable },
+		{ "SUnreclaim:", m->slab > m->slab_reclaimable ? m->slab - m->slab_reclaimable : 0 },
+		{ "CommitLimit:", total },
+		{ "Committed_AS:", used },
+	};
+	const int digits = snprintf(NULL, 0, "%llu", (unsigned long long)(total / 1024)), width = digits > 8 ? digits : 8;
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		const uint64_t bytes = lines[i].bytes < total ? lines[i].bytes : total;
+		const int len = snprintf(buf + n, size - n, "%-16s%*llu kB\n", lines[i].name, width, (unsigned long long)(bytes / 1024));
+
+		if (len < 0 || (size_t)len >= size - n)
+			break;
+		n += (size_t)len;
+	}
+	return n;
+}
+
+size_t truth_cpu_max(char *buf, size_t size, uint32_t cpu_milli)
+{
+	/* As linux/cgroup_v1.c limits. */
+	const unsigned long long period = cpu_milli && cpu_milli < 10 ? 1000000 : 100000;
+	const int n = cpu_milli ? snprintf(buf, size, "%llu %llu\n", period * cpu_milli / 1000, period) : snprintf(buf, size, "max %llu\n", period);
+
+	return n < 0 ? 0 : (size_t)n;
+}
+
+size_t truth_stat(char *buf, size_t size, unsigned cpus)
+{
+	size_t n = (size_t)snprintf(buf, size, "cpu  0 0 0 0 0 0 0 0 0 0\n");
+
+	for (unsigned i = 0; i < cpus && n + 64 < size; i++)
+		n += (size_t)snprintf(buf + n, size - n, "cpu%u 0 0 0 0 0 0 0 0 0 0\n", i);
+	if (n + 96 < size)
+		n += (size_t)snprintf(buf + n, size - n,
+				      "intr 0\nctxt 0\nbtime %llu\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n",
+				      (unsigned long long)clock_booted_s());
+	return n;
+}
+
+size_t truth_online(char *buf, size_t size, unsigned cpus)
+{
+	int n = cpus > 1 ? snprintf(buf, size, "0-%u\n", cpus - 1) : snprintf(buf, size, "0\n");
+
+	return n < 0 ? 0 : (size_t)n;
+}
+
+size_t truth_cpuinfo(const char *host, char *buf, size_t size, unsigned cpus)
+{
+	size_t n = 0;
+	unsigned seen = 0;
+
+	while (*host && seen < cpus) {
+		const char *end = strstr(host, "\n\n");
+		size_t len = end ? (size_t)(end - host) + 2 : strlen(host);
+
+		if (n + len + 16 > size)
+			break;
+		if (!strncmp(host, "processor", 9)) {
+			size_t line = strcspn(host, "\n");
+
+			n += (size_t)snprintf(buf + n, size - n, "processor\t: %u", seen++);
+			memcpy(buf + n, host + line, len - line);
+			n += len - line;
+		}
+		host += len;
+	}
+	return n;
+}

@@ -1,0 +1,175 @@
+#include "engine/kernel_memory/files.h"
+#include "base/base.h"
+#include "base/test.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVENTFD_BYTES 96U
+#define MANY 30000
+
+/* A folder that looks like a group of version 2 with one process. */
+struct place {
+	char path[64];
+	struct cgroup_host host;
+	struct cgroup group;
+	struct kernel_files_host *files;
+};
+
+static bool put_process(const struct place *p, int pid)
+{
+	AUTO_CLOSE int fd = openat(p->host.base[0], "box/cgroup.procs", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	return dprintf(fd, "%d\n", pid) > 0;
+}
+
+static bool make(struct place *p)
+{
+	*p = (struct place){ .path = "/var/tmp/cloche-kernel-files-test-XXXXXX", .host = { .version = 2 }, .group = { .name = "box", .parked = true } };
+	p->host.base[0] = mkdtemp(p->path) ? open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	p->files = kernel_files_host_new(&p->host);
+	return p->files && mkdirat(p->host.base[0], "box", 0700) == 0;
+}
+
+static void done(struct place *p)
+{
+	kernel_files_host_free(p->files);
+	unlinkat(p->host.base[0], "box/cgroup.procs", 0);
+	unlinkat(p->host.base[0], "box", AT_REMOVEDIR);
+	fd_close(p->host.base[0]);
+	CHECK_EQ(rmdir(p->path), 0);
+}
+
+/* A process with @n descriptors of an eventfd, or as many as it may have. -1: it did not start. */
+static pid_t holder(int n, int *ret_n)
+{
+	int pipefd[2], have = 0;
+	pid_t pid;
+
+	if (pipe2(pipefd, O_CLOEXEC) < 0)
+		return -1;
+	pid = fork();
+	if (pid == 0) {
+		struct rlimit r = { MANY + 100, MANY + 100 };
+		const int fd = eventfd(0, EFD_CLOEXEC);
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		setrlimit(RLIMIT_NOFILE, &r);
+		for (have = 1; have < n && dup(fd) >= 0; have++)
+			;
+		(void)!write(pipefd[1], &have, sizeof(have));
+		for (;;)
+			pause();
+	}
+	close(pipefd[1]);
+	if (read(pipefd[0], &have, sizeof(have)) != (ssize_t)sizeof(have))
+		have = 0;
+	close(pipefd[0]);
+	*ret_n = have;
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+/* Looks until one more walk has come to its end, 60 s at most; how often it was cut before: where 20 ms are enough, never. -1: it has not. */
+static int look(const struct kernel_look *l)
+{
+	uint64_t last = l->files->looked_ns;
+	int cuts = 0;
+
+	for (int i = 0; i < 12000; i++) {
+		kernel_files_look(l);
+		if (l->files->looked_ns != last) {
+			if (!l->files->cut)
+				return cuts;
+			cuts++;
+		}
+		last = l->files->looked_ns;
+		nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+	}
+	return -1;
+}
+
+TEST(a_walk_that_is_cut_continues_where_it_was_and_counts_each_descriptor_once)
+{
+	struct kernel_files f = { 0 };
+	struct place p;
+	struct kernel_look l = { .host = &p.host, .cgroup = &p.group, .files = &f };
+	int n = 0;
+	pid_t pid;
+
+	CHECK(make(&p));
+	l.files_host = p.files;
+	pid = l.pid = holder(MANY, &n);
+	CHECK(pid > 0 && n > 0 && put_process(&p, pid));
+	kernel_files_look(&l); /* the first one sets the clock */
+	CHECK_EQ(f.descriptors, 0);
+	CHECK(look(&l) >= 0);
+	CHECK_EQ(f.objects, (uint64_t)n * EVENTFD_BYTES);
+	end(pid);
+	kernel_files_done(&f);
+	done(&p);
+}
+
+TEST(a_group_that_is_used_again_starts_with_no_figures)
+{
+	struct kernel_files first = { 0 }, second = { 0 };
+	struct place p;
+	struct kernel_look l = { .host = &p.host, .cgroup = &p.group, .files = &first };
+	int n = 0, few = 0;
+	pid_t pid;
+
+	CHECK(make(&p));
+	l.files_host = p.files;
+	pid = l.pid = holder(500, &n);
+	CHECK(pid > 0 && n == 500 && put_process(&p, pid));
+	kernel_files_look(&l);
+	CHECK(look(&l) >= 0);
+	CHECK_EQ(first.objects, 500 * EVENTFD_BYTES);
+	end(pid);
+	/* The same name, another sandbox. */
+	pid = l.pid = holder(3, &few);
+	CHECK(pid > 0 && few == 3 && put_process(&p, pid));
+	l.files = &second;
+	kernel_files_look(&l);
+	CHECK(second.objects <= 3 * EVENTFD_BYTES);
+	CHECK(look(&l) >= 0);
+	CHECK_EQ(second.objects, 3 * EVENTFD_BYTES);
+	CHECK(first.id && second.id != first.id);
+	end(pid);
+	kernel_files_done(&first);
+	kernel_files_done(&second);
+	done(&p);
+}
+
+TEST(a_look_that_is_stopped_finds_nothing_more)
+{
+	struct kernel_files f = { 0 };
+	struct place p;
+	struct kernel_look l = { .host = &p.host, .cgroup = &p.group, .files = &f };
+	int n = 0;
+	pid_t pid;
+
+	CHECK(make(&p));
+	l.files_host = p.files;
+	pid = l.pid = holder(3, &n);
+	CHECK(pid > 0 && put_process(&p, pid));
+	kernel_files_stop(&f);
+	for (int i = 0; i < 3; i++)
+		kernel_files_look(&l);
+	CHECK_EQ(f.looked_ns, 0);
+	CHECK_EQ(f.descriptors, 0);
+	end(pid);
+	kernel_files_done(&f);
+	done(&p);
+}

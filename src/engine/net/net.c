@@ -1,0 +1,245 @@
+/*
+ * The way out of a sandbox: see linux/steer.h for what is done, and docs/design/0010-egress.md for why. All of it happens
+ * in the sandbox's network namespace, which this thread enters for a moment. It belongs to our user namespace, so that
+ * nobody inside has a power over it.
+ */
+#include "engine/sandbox/internal.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "engine/blank/keep.h"
+#include "engine/blank/record.h"
+#include "engine/net/holder.h"
+#include "linux/diag.h"
+#include "linux/steer.h"
+#include "vm/host/host.h"
+
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+
+#define WHO_PAUSE_NS 2000000000ULL
+
+/* A sandbox taken over has no descriptor of its namespace here; its first process leads there as well. */
+static int enter(const struct shell *s, struct err *e)
+{
+	int r = sys_setns(s->net >= 0 ? s->net : s->pidfd, CLONE_NEWNET);
+
+	return r < 0 ? err_sys(e, r == -ESRCH ? ERR_LOST : ERR_INTERNAL, r, "enter the sandbox's network namespace") : 0;
+}
+
+/* Without root there is no way back, and no need: see engine/blank/shell.c. */
+static int leave(const struct env *v, int r, struct err *e)
+{
+	int back = v->rootless ? 0 : sys_setns(v->net, CLONE_NEWNET);
+
+	if (back == 0)
+		return r;
+	log_error("cannot return to our own network namespace: errno %d", -back);
+	return r < 0 ? r : err_sys(e, ERR_INTERNAL, back, "return to our own network namespace");
+}
+
+/* Closing it takes a wait that nobody should have. */
+static void close_late(struct warden *w, int fd)
+{
+	if (w->workers)
+		seal_close(w->workers, fd);
+	else
+		fd_close(fd);
+}
+
+static int change(struct warden *w, const struct shell *s, const struct sandbox_spec *spec, int way[STEER_SOCKETS],
+		  struct err *e)
+{
+	const bool net = spec->flags & SPEC_NET;
+	int late = -1, r;
+
+	if (!net)
+		r = steer_down(&late, e);
+	else if (s->steered)
+		r = steer_change(&spec->net, &late, e);
+	else
+		r = steer_up(&spec->net, e);
+	if (r == 0 && net && !s->steered)
+		r = steer_sockets(way, e);
+	close_late(w, late);
+	return r;
+}
+
+int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, struct err *e)
+{
+	const bool net = spec->flags & SPEC_NET;
+	int way[STEER_SOCKETS] = { -1, -1, -1 }, r;
+
+	if (net == s->steered && (!net || steer_same(&s->rules, &spec->net)))
+		return 0;
+	/* Nobody but us has ever had these. */
+	if (!net)
+		fd_close_many(s->way, STEER_SOCKETS);
+	r = enter(s, e);
+	if (r < 0)
+		return r;
+	r = leave(&w->env, change(w, s, spec, way, e), e);
+	if (r < 0) {
+		fd_close_many(way, STEER_SOCKETS);
+		return r;
+	}
+	if (net && !s->steered)
+		memcpy(s->way, way, sizeof(way));
+	s->steered = net;
+	if (net)
+		s->rules = spec->net;
+	return 0;
+}
+
+void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS])
+{
+	for (unsigned i = 0; i < STEER_SOCKETS; i++)
+		ret[i] = TAKE_FD(s->shell.way[i]);
+}
+
+/* Before it is done: a warden that finds the record knows that the namespace is not what it was. */
+static int note_late(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	uint32_t flags = RECORD_STEERED | (s->frozen ? RECORD_FROZEN : 0);
+	int r;
+
+	keep_settle(&s->shell);
+	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, flags) : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
+}
+
+/*
+ * A way out for one that had none. Half of it is no harm: nobody has the sockets then, and the next try takes away what
+ * is there first.
+ */
+static int steer_late(struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets, struct err *e)
+{
+	int r = steer_sockets(ret_sockets, e);
+
+	if (r < 0)
+		return r;
+	if (s->late)
+		steer_down(NULL, NULL);
+	s->late = true;
+	r = steer_up(rules, e);
+	if (r < 0) {
+		fd_close_many(ret_sockets, STEER_SOCKETS);
+		steer_down(NULL, NULL);
+		return r;
+	}
+	s->shell.steered = true;
+	s->shell.rules = *rules;
+	return 0;
+}
+
+static int give(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets, struct err *e)
+{
+	int late = -1, r;
+
+	if (!s->shell.steered) {
+		r = note_late(w, s, e);
+		if (r == 0)
+			r = enter(&s->shell, e);
+		return r < 0 ? r : leave(&w->env, steer_late(s, rules, ret_sockets, e), e);
+	}
+	r = enter(&s->shell, e);
+	if (r < 0)
+		return r;
+	/* Sockets first: they can fail for a reason that is somebody else's, and then nothing has changed. */
+	if (ret_sockets)
+		r = steer_sockets(ret_sockets, e);
+	if (r == 0) {
+		r = steer_change(rules, &late, e);
+		if (r < 0 && s->late) { /* who gave it its way out died on the way */
+			steer_down(NULL, NULL);
+			r = steer_up(rules, e);
+		}
+		if (r < 0 && ret_sockets)
+			fd_close_many(ret_sockets, STEER_SOCKETS);
+	}
+	if (r == 0)
+		s->shell.rules = *rules;
+	close_late(w, late);
+	return leave(&w->env, r, e);
+}
+
+int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
+	       struct err *e)
+{
+	static const struct steer_rules any = { .mode = STEER_OPEN };
+	const bool had = s->shell.steered;
+	int r = steer_check(rules, e);
+
+	if (r == 0 && !had && !ret_sockets) {
+		r = err_set(e, ERR_CONFLICT, -ENETDOWN, "the sandbox was made without a network");
+		err_remedy(e, "ask for its sockets, too");
+	}
+	/* In a machine there is a second one, which only leads to this one. */
+	if (r == 0 && s->vm)
+		r = vm_steer(s->vm, rules, e);
+	if (r < 0)
+		return r;
+	r = give(w, s, rules, ret_sockets, e);
+	if (r < 0 && s->vm)
+		vm_steer(s->vm, had ? &any : NULL, NULL); /* here it is decided anyhow */
+	return r;
+}
+
+int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, int *ret, struct err *e)
+{
+	AUTO_CLOSE int fd = -1;
+	int r;
+
+	if (s->vm) /* what is inside is behind its agent's socket */
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a virtual machine's network is its own");
+	r = enter(&s->shell, e);
+	if (r < 0)
+		return r;
+	fd = socket(family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+	r = fd < 0 ? err_sys(e, ERR_EXHAUSTED, -errno, "make a socket inside") : 0;
+	r = leave(&w->env, r, e);
+	if (r == 0)
+		*ret = TAKE_FD(fd);
+	return r;
+}
+
+int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_who *who, struct warden_they *ret,
+	       struct err *e)
+{
+	struct diag_flow c = {
+		.family = who->family,
+		.udp = who->udp,
+		.local_port = who->client_port,
+		.remote_port = who->port,
+	};
+	uint64_t inode = 0;
+	int r;
+
+	memcpy(c.local, who->client, sizeof(c.local));
+	memcpy(c.remote, who->addr, sizeof(c.remote));
+	*ret = (struct warden_they){ 0 };
+	if (s->vm)
+		return 0; /* it would be cloche-vmm */
+	r = enter(&s->shell, e);
+	if (r < 0)
+		return r;
+	r = leave(&w->env, diag_inode(&c, &inode, e), e);
+	if (r == -ENOENT)
+		return 0;
+	/* A sandbox that makes this slow, with processes and descriptors without number, is not looked at so soon again. */
+	if (r == 0 && inode && clock_mono_ns() >= s->no_who && !holder_find(s->shell.pid, inode, ret))
+		s->no_who = clock_mono_ns() + WHO_PAUSE_NS;
+	return r;
+}
+
+int warden_denied(struct warden *w, struct warden_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e)
+{
+	int r;
+
+	if (!s->shell.steered)
+		return 0;
+	r = enter(&s->shell, e);
+	return r < 0 ? r : leave(&w->env, steer_denied(ret, e), e);
+}

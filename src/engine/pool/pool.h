@@ -1,0 +1,63 @@
+/*
+ * Shells made ahead, and sandboxes cleaned up behind, each by a thread of its own, so that neither is ever on a
+ * request's path. A shell leaves the pool once and never comes back.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/blank/env.h"
+#include "engine/blank/shell.h"
+#include "engine/rootfs/early.h"
+#include "engine/rootfs/root.h"
+
+struct pool;
+
+struct pool_item {
+	struct shell shell;
+	struct early early; /* sent already, or empty */
+	uint64_t stands; /* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->early too */
+	struct root root;
+};
+
+/* What the next sandbox will probably be like. A wrong guess costs that sandbox a little time, nothing else. */
+struct pool_guess {
+	struct cgroup_limits limits;
+	uint64_t size, inodes;
+	unsigned cpus;
+	uint64_t tenant;
+	bool net; /* with a way out, of ->rules */
+	struct steer_rules rules;
+};
+
+struct pool_counts {
+	unsigned ready, cleaning;
+};
+
+int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
+/* Ends every ready shell and waits for the cleaning. */
+void pool_free(struct pool *p);
+/*
+ * For @spec. Waits for one if none is ready. A shell that died waiting is never handed out. It stands on new ground, or on what a
+ * sandbox of the same tenant left: user ids, empty cgroups, a network namespace in which nothing was ever sent.
+ * No process, mount or file of another is ever in it.
+ */
+int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e);
+/* @spec: who asks twice in a row for the same gets ones that stand already, from then on; on layers, one. */
+void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox_spec *spec);
+/* More of these will be asked for, at once: their memory is to be shared. */
+void pool_share_many(struct pool *p, const struct sandbox_spec *spec);
+/* A layer goes: nothing stands on it any more, in a moment. */
+void pool_unstand(struct pool *p, const char *layer);
+/* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
+bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l);
+/* Whether these are the limits in force. */
+bool pool_limits_same(const struct shell *s, const struct cgroup_limits *l);
+/* Ends an item that was taken and does not fit after all; it is empty afterwards. */
+void pool_give_up(struct pool *p, struct pool_item *it);
+/* Takes both over; -ENOMEM leaves them with the caller. */
+int pool_clean(struct pool *p, struct shell *s, struct root *r);
+void pool_counts(struct pool *p, struct pool_counts *ret);
+void pool_wait(struct pool *p, unsigned ready);
+/* Removes what is kept for the next sandboxes; ready shells stay. */
+void pool_trim(struct pool *p);

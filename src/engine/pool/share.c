@@ -1,0 +1,460 @@
+/*
+ * Sandboxes whose processes share their memory: made by holders (engine/blank/stash.h), of which the maker starts one for each
+ * layer that is asked for again. Who asks for many at once says so (SPEC_MANY); who asks for the same twice gets one that
+ * stands ahead (pool_stand.c), which is made by a holder, too. Whatever a holder cannot do is done without it: then the
+ * agent is an ordinary one, and reads the image.
+ *
+ * Holders take memory that nobody's quota counts, so they are few, and go when nobody has asked for theirs in a while,
+ * when memory is short, or when their layer goes. Those they made go on.
+ */
+#include "engine/pool/internal.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "engine/image/truth.h"
+#include "engine/pool/limit.h"
+#include "layers/memory.h"
+#include "linux/mount.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define IDLE_NS 60000000000ULL /* a holder nobody asks for any more */
+#define BURST_NS 100000000ULL /* who asks for many asks again by then */
+#define LEFT_NS 500000000ULL /* what was made ahead for such a one and not taken goes */
+#define AGAIN_NS 30000000000ULL /* what cannot be held is tried again */
+#define KILLED_NS 1000000000ULL /* and whose holder was killed meanwhile */
+#define WAIT_NS 2000000000ULL /* others wait behind it; then the image is read instead */
+#define ONE_MAX (512ULL * MIB) /* of one holder */
+#define PART 8U /* of the machine's memory, for all of them */
+
+static const char *newest(const struct sandbox_spec *spec)
+{
+	return spec->layer[spec->layers - 1];
+}
+
+/* Called locked, or by the maker. */
+static struct share_holder *find_holder(struct pool *p, const char *layer)
+{
+	for (unsigned i = 0; i < SHARE_HOLDERS; i++)
+		if (!strcmp(p->share.holder[i].layer, layer))
+			return &p->share.holder[i];
+	return NULL;
+}
+
+static bool dead(int pidfd)
+{
+	struct pollfd x = { .fd = pidfd, .events = POLLIN };
+
+	return poll(&x, 1, 0) != 0;
+}
+
+/* ---- holders: the maker's --------------------------------------------------------------------------------------- */
+
+static void end_holder(struct pool *p, struct share_holder *h)
+{
+	struct stash s = h->stash;
+
+	pool_lock(p);
+	*h = (struct share_holder){ 0 };
+	stash_init(&h->stash);
+	pool_unlock(p);
+	stash_end(p->env, &s);
+}
+
+static uint64_t total_memory(void)
+{
+	char text[4096];
+	const char *at = fd_get(AT_FDCWD, "/proc/meminfo", text, sizeof(text)) > 0 ? strstr(text, "MemTotal:") : NULL;
+
+	return at ? strtoull(at + strlen("MemTotal:"), NULL, 10) * 1024 : 0;
+}
+
+/* A place for one of @bytes, who was asked for longest ago making room; NULL: it is too large. */
+static struct share_holder *make_room(struct pool *p, uint64_t bytes)
+{
+	const uint64_t most = total_memory() / PART;
+
+	if (bytes > most || bytes > ONE_MAX)
+		return NULL;
+	for (;;) {
+		struct share_holder *oldest = NULL, *free = NULL;
+		uint64_t sum = bytes;
+
+		for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
+			struct share_holder *h = &p->share.holder[i];
+
+			sum += h->stash.bytes;
+			if (!h->layer[0])
+				free = h;
+			else if (!oldest || h->used < oldest->used)
+				oldest = h;
+		}
+		if (free && sum <= most)
+			return free;
+		end_holder(p, oldest);
+	}
+}
+
+/* A place for an image that is not held: no holder makes room for it. NULL: there is none. */
+static struct share_holder *spare_place(struct pool *p)
+{
+	struct share_holder *found = NULL;
+
+	for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
+		struct share_holder *h = &p->share.holder[i];
+
+		if (!h->layer[0])
+			return h;
+		if (h->failed && (!found || h->used < found->used))
+			found = h;
+	}
+	return found;
+}
+
+/* meta and pages files of the newest layer: how many in all, or -errno. */
+static int open_image(const struct pool *p, const struct sandbox_spec *spec, int *fds, uint64_t *ret_bytes)
+{
+	AUTO_CLOSE int dir = sys_openat(p->img.layers, newest(spec), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	struct err e = { 0 };
+	struct mem_head h;
+	struct stat st;
+	int n = 2, r;
+
+	if (dir < 0)
+		return dir;
+	r = fds[0] = memory_open(dir, "meta");
+	if (r >= 0)
+		r = fds[1] = pool_open_pages(p, spec, newest(spec));
+	if (r >= 0)
+		r = memory_head(fds[0], fds[1], &h, &e);
+	for (; r >= 0 && n < 1 + (int)h.page_files; n += r >= 0)
+		r = fds[n] = pool_open_pages(p, spec, h.ancestor[n - 1]);
+	for (int i = 1; r >= 0 && i < n; i++) {
+		if (fstat(fds[i], &st) < 0)
+			r = -errno;
+		*ret_bytes += (uint64_t)st.st_size;
+	}
+	return r < 0 ? r : n;
+}
+
+static int start_holder(struct pool *p, const struct sandbox_spec *spec, struct share_holder **ret, struct err *e)
+{
+	int fds[1 + MEM_PAGE_FILES], n, r;
+	struct share_holder *h = NULL;
+	uint64_t bytes = 0;
+	struct stash s;
+
+	stash_init(&s);
+	memset(fds, 0xff, sizeof(fds));
+	r = n = open_image(p, spec, fds, &bytes);
+	if (r < 0)
+		err_sys(e, ERR_INTERNAL, r, "open a memory image");
+	else
+		h = make_room(p, bytes);
+	if (r >= 0 && !h)
+		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "a memory image of %llu MiB is too large to be held",
+			    (unsigned long long)(bytes / MIB));
+	if (r >= 0)
+		r = stash_start(p->env, fds, (uint32_t)n - 1, p->share.host, bytes, &s, e);
+	fd_close_many(fds, ARRAY_LEN(fds));
+	if (!h)
+		h = spare_place(p); /* it is remembered that it cannot be held */
+	if (r < 0)
+		log_info("layer %s: its memory is not shared: %s", newest(spec), e->msg);
+	if (!h)
+		return r;
+	pool_lock(p);
+	snprintf(h->layer, sizeof(h->layer), "%s", newest(spec));
+	h->used = clock_mono_ns();
+	h->stash = s;
+	h->failed = r < 0;
+	h->again = h->used + (r == -EPIPE ? KILLED_NS : AGAIN_NS);
+	pool_unlock(p);
+	*ret = h;
+	return r;
+}
+
+static int get_holder(struct pool *p, const struct sandbox_spec *spec, struct share_holder **ret, struct err *e)
+{
+	struct share_holder *h = find_holder(p, newest(spec));
+
+	if (h && ((h->failed && clock_mono_ns() > h->again) || (!h->failed && dead(h->stash.pidfd)))) {
+		end_holder(p, h);
+		h = NULL;
+	}
+	if (!h)
+		return start_holder(p, spec, ret, e);
+	*ret = h;
+	return h->failed ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this image cannot be held") : 0;
+}
+
+/* ---- sandboxes -------------------------------------------------------------------------------------------------- */
+
+static int make_item(struct pool *p, struct share_holder *h, const struct sandbox_spec *spec, struct pool_item *it,
+		     struct err *e)
+{
+	struct pool_guess g = {
+		.limits = limit_groups(&spec->limits),
+		.cpus = truth_cpus(spec->limits.cpu_milli),
+		.tenant = spec->tenant,
+		.net = spec->flags & SPEC_NET,
+	};
+	struct shell_start *start = &p->share.start;
+	int r;
+
+	root_limits(spec, &g.size, &g.inodes);
+	if (g.net)
+		g.rules = spec->net;
+	start->stash = &h->stash;
+	r = pool_make(p, start, &g, it, e);
+	if (r == 0)
+		r = pool_wait_ready(p, it, e);
+	if (r == 0)
+		it->shell.tenant = spec->tenant;
+	/* A holder that does not answer any more is none. */
+	if (r == -EPIPE || r == -ETIMEDOUT)
+		end_holder(p, h);
+	else
+		h->used = clock_mono_ns();
+	return r;
+}
+
+static bool can_share(const struct pool *p, const struct sandbox_spec *spec)
+{
+	return p->share.on && spec->flags & SPEC_MEMORY && spec->layers && !(spec->flags & (SPEC_VM | SPEC_JAIL | SPEC_KVM));
+}
+
+bool pool_share_make(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
+{
+	struct share_holder *h = NULL;
+	struct err e = { 0 };
+	int r;
+
+	if (!can_share(p, spec))
+		return false;
+	r = get_holder(p, spec, &h, &e);
+	if (r < 0)
+		return false;
+	r = make_item(p, h, spec, ret, &e);
+	if (r < 0)
+		log_warn("layer %s: a sandbox does not share its memory: %s", newest(spec), e.msg);
+	return r == 0;
+}
+
+/* For the same request: what was made for another is of no use. */
+static bool same(const struct sandbox_spec *a, const struct sandbox_spec *b)
+{
+	return a->tenant == b->tenant && a->layers == b->layers && a->flags == b->flags &&
+	       !memcmp(a->layer, b->layer, a->layers * sizeof(a->layer[0])) &&
+	       !memcmp(&a->limits, &b->limits, sizeof(a->limits)) && steer_same(&a->net, &b->net);
+}
+
+/* Called locked. */
+static bool take_left(struct pool *p, struct pool_item *ret)
+{
+	if (!p->share.n)
+		return false;
+	*ret = p->share.item[--p->share.n];
+	return true;
+}
+
+static void drop_left(struct pool *p)
+{
+	struct pool_item it;
+	bool more;
+
+	do {
+		pool_lock(p);
+		more = take_left(p, &it);
+		pool_unlock(p);
+		if (more)
+			pool_give_up(p, &it);
+	} while (more);
+}
+
+/* Whether it is worth while for this one. Called locked. */
+static bool wanted(struct pool *p, const struct sandbox_spec *spec)
+{
+	const struct share_holder *h = find_holder(p, newest(spec));
+	const uint64_t number = stand_number(&p->stand, spec);
+
+	for (unsigned i = 0; number && i < p->ready; i++)
+		if (p->items[(p->first + i) % p->target].stands == number)
+			return false; /* nothing is quicker */
+	return h && (!h->failed || clock_mono_ns() <= h->again) ? !h->failed && !h->stale : !strcmp(p->share.many, newest(spec));
+}
+
+static void wait_changed(struct pool *p)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	ts.tv_sec++;
+	pthread_cond_timedwait(&p->changed, &p->lock, &ts);
+}
+
+bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
+{
+	struct share *s = &p->share;
+	bool got = false, other;
+	uint64_t until;
+
+	if (!can_share(p, spec))
+		return false;
+	pool_lock(p);
+	if (!wanted(p, spec)) {
+		pool_unlock(p);
+		return false;
+	}
+	other = !same(&s->spec, spec);
+	/* From here on the maker keeps nothing that it was making for the last one: it may be another tenant's. */
+	s->spec = *spec;
+	s->result = 0;
+	pool_unlock(p);
+	if (other)
+		drop_left(p);
+	pool_lock(p);
+	s->asked = clock_mono_ns();
+	until = s->asked + WAIT_NS;
+	while (!got && s->result == 0 && clock_mono_ns() < until && !p->stop) {
+		got = take_left(p, ret);
+		if (got && dead(ret->shell.pidfd)) {
+			got = false;
+			pool_unlock(p);
+			pool_item_end(p, ret);
+			pool_lock(p);
+			continue;
+		}
+		s->waiting = !got;
+		pthread_cond_signal(&p->work);
+		if (!got)
+			wait_changed(p);
+	}
+	s->waiting = false;
+	s->asked = clock_mono_ns();
+	pool_unlock(p);
+	return got;
+}
+
+/* Whether one more should be made now. Called locked. */
+static bool lacks(const struct pool *p, uint64_t now)
+{
+	const struct share *s = &p->share;
+
+	return (s->waiting && !s->n) ||
+	       (s->asked && s->result == 0 && s->n < SHARE_AHEAD && now - s->asked < BURST_NS && s->spec.layers &&
+		!strcmp(s->many, newest(&s->spec)));
+}
+
+uint64_t pool_share_wait(const struct pool *p)
+{
+	const uint64_t now = clock_mono_ns();
+	const struct share *s = &p->share;
+	uint64_t wait = UINT64_MAX;
+
+	if (!s->on)
+		return UINT64_MAX;
+	if (lacks(p, now) || s->look)
+		return 0;
+	if (s->n)
+		wait = now - s->asked < LEFT_NS ? LEFT_NS - (now - s->asked) : 0;
+	for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
+		const struct share_holder *h = &s->holder[i];
+
+		if (h->layer[0] && wait > IDLE_NS)
+			wait = IDLE_NS;
+	}
+	return wait;
+}
+
+static void look_at_holders(struct pool *p)
+{
+	const bool tight = pool_memory_short();
+	const uint64_t now = clock_mono_ns();
+
+	for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
+		struct share_holder *h = &p->share.holder[i];
+
+		if (h->layer[0] && (h->stale || tight || now - h->used > IDLE_NS || (!h->failed && dead(h->stash.pidfd))))
+			end_holder(p, h);
+	}
+}
+
+void pool_share_step(struct pool *p)
+{
+	struct share *s = &p->share;
+	struct sandbox_spec spec;
+	struct pool_item it;
+	bool make, left;
+	uint64_t now;
+
+	if (!s->on)
+		return;
+	pool_lock(p);
+	now = clock_mono_ns();
+	make = lacks(p, now);
+	left = !make && s->n && now - s->asked >= LEFT_NS;
+	spec = s->spec;
+	s->look = false;
+	pool_unlock(p);
+	if (left)
+		drop_left(p);
+	if (!make) {
+		look_at_holders(p);
+		return;
+	}
+	make = pool_share_make(p, &spec, &it);
+	pool_lock(p);
+	if (make && s->n < SHARE_AHEAD && same(&spec, &s->spec)) {
+		s->item[s->n++] = it;
+		make = false;
+	} else if (!make) {
+		s->result = -EAGAIN;
+	}
+	pthread_cond_broadcast(&p->changed);
+	pool_unlock(p);
+	if (make)
+		pool_give_up(p, &it);
+}
+
+void pool_share_many(struct pool *p, const struct sandbox_spec *spec)
+{
+	pool_lock(p);
+	if (can_share(p, spec))
+		snprintf(p->share.many, sizeof(p->share.many), "%s", newest(spec));
+	pool_unlock(p);
+}
+
+void pool_share_forget(struct pool *p, const char *layer)
+{
+	struct share_holder *h = find_holder(p, layer);
+
+	if (h)
+		h->stale = p->share.look = true;
+	if (!strcmp(p->share.many, layer))
+		p->share.many[0] = '\0';
+}
+
+void pool_share_init(struct pool *p)
+{
+	struct share *s = &p->share;
+
+	for (unsigned i = 0; i < SHARE_HOLDERS; i++)
+		stash_init(&s->holder[i].stash);
+	s->on = p->env->keep && p->env->layers >= 0 && !p->env->rootless && !p->env->stage && !p->env->no_share;
+	/* While we are in the host's own mount namespace. Without it only anonymous memory is shared. */
+	s->host = s->on ? mount_clone(AT_FDCWD, "/", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, -1) : -1;
+}
+
+void pool_share_done(struct pool *p)
+{
+	while (p->share.n)
+		pool_item_end(p, &p->share.item[--p->share.n]);
+	for (unsigned i = 0; i < SHARE_HOLDERS; i++)
+		stash_end(p->env, &p->share.holder[i].stash);
+	fd_close(p->share.host);
+}

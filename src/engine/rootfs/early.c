@@ -1,0 +1,103 @@
+#include "engine/rootfs/early.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "engine/image/truth.h"
+#include "engine/rootfs/shown.h"
+#include "linux/mount.h"
+#include "proto/frame.h"
+
+#include <unistd.h>
+
+#define TRUTH_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+
+void early_init(struct early *y)
+{
+	*y = (struct early){ .upper = -1, .meminfo = -1 };
+}
+
+void early_done(struct early *y)
+{
+	fd_close(y->upper);
+	fd_close(y->meminfo);
+	early_init(y);
+}
+
+/* Targets are places of the agent's own base (agent/shell.c): p is /proc, e is /dev, s is /sys, c is /sys/fs/cgroup. */
+static int send_mounts(int cpus, int upper, int texts, const struct shell *s, bool cpu_max, struct err *e)
+{
+	const struct {
+		int from;
+		const char *path, *target;
+		uint64_t attrs;
+	} plan[] = {
+		{ cpus, "sys", "s", TRUTH_ATTRS },
+		{ cpus, "cpuinfo", "p/cpuinfo", TRUTH_ATTRS },
+		{ cpus, "stat", "p/stat", TRUTH_ATTRS },
+		{ texts, "meminfo", "p/meminfo", TRUTH_ATTRS },
+		{ texts, "loadavg", "p/loadavg", TRUTH_ATTRS },
+		{ upper, "shm", "e/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC },
+		{ texts, "cpu.max", "c/cpu.max", TRUTH_ATTRS },
+	};
+	const size_t last = ARRAY_LEN(plan) - !cpu_max;
+	struct frame_mounts m = { 0 };
+	int fds[ARRAY_LEN(plan)];
+	uint8_t out[FRAME_HEAD + 512];
+	int r = 0;
+	long n;
+
+	for (size_t i = 0; r >= 0 && i < last; i++) {
+		r = mount_clone(plan[i].from, plan[i].path, plan[i].attrs, -1);
+		if (r < 0)
+			break;
+		fds[m.n] = r;
+		m.mount[m.n].kind = FRAME_MOUNT_BASE;
+		m.mount[m.n++].target = plan[i].target;
+	}
+	if (r >= 0) {
+		n = frame_mounts_encode(&m, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
+		frame_head(out, FRAME_MOUNTS, (uint8_t)m.n, 0, (uint32_t)n);
+		r = fd_send(s->sock, out, FRAME_HEAD + (size_t)n, fds, m.n);
+	}
+	fd_close_many(fds, m.n);
+	return r < 0 ? err_sys(e, ERR_LOST, r, "send the first mounts to the agent") : 0;
+}
+
+int early_make(struct env *v, const struct image_host *img, const struct shell *s, const struct upper_opts *o,
+	       unsigned cpus, struct early *ret, struct err *e)
+{
+	struct early y = { .upper = -1, .meminfo = -1, .cpus = cpus, .size = o->size, .inodes = o->inodes };
+	AUTO_CLOSE int dir = image_cpus(img, cpus, e), apart = -1;
+	int r;
+
+	if (dir < 0)
+		return dir;
+	r = y.upper = upper_new(v, o, e);
+	if (r >= 0 && o->disk && !v->stage) {
+		r = apart = sys_openat(y.upper, SHOWN_APART, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "open what a sandbox is shown of its use");
+	}
+	if (r >= 0)
+		r = send_mounts(dir, y.upper, apart >= 0 ? apart : y.upper, s, !v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);
+	if (r >= 0) {
+		r = y.meminfo = sys_openat(y.upper, "meminfo", O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "open meminfo");
+	}
+	if (r < 0) {
+		early_done(&y);
+		return r;
+	}
+	*ret = y;
+	return 0;
+}
+
+int early_show(const struct early *y, uint64_t memory, uint32_t cpu_milli)
+{
+	char text[TRUTH_MAX];
+	int r = shown_write(y->upper, "meminfo", text, truth_meminfo(text, sizeof(text), &(struct truth_memory){ .limit = memory }));
+
+	if (r == 0)
+		r = shown_write(y->upper, "loadavg", SHOWN_NO_LOAD, strlen(SHOWN_NO_LOAD));
+	return r == 0 ? shown_write(y->upper, "cpu.max", text, truth_cpu_max(text, sizeof(text), cpu_milli)) : r;
+}

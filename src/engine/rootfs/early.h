@@ -1,0 +1,26 @@
+/*
+ * What of a sandbox's mounts needs no image: its writable layer, and what /proc and /sys tell of its size. Sent to the
+ * agent before the image is known, so that a sandbox from the pool only waits for the image itself.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/blank/env.h"
+#include "engine/blank/shell.h"
+#include "engine/rootfs/upper.h"
+
+struct early {
+	int upper; /* -1 = nothing was sent yet */
+	int meminfo; /* tells how full the layer is */
+	unsigned cpus; /* as many are shown */
+	uint64_t size, inodes; /* of the layer */
+};
+
+void early_init(struct early *y);
+void early_done(struct early *y);
+/* @img: where what is shown of the CPUs is kept, in a mount namespace that is the caller's. */
+int early_make(struct env *v, const struct image_host *img, const struct shell *s, const struct upper_opts *o,
+	       unsigned cpus, struct early *ret, struct err *e);
+/* Writes what /proc and /sys/fs/cgroup tell before anything runs: meminfo, loadavg, cpu.max. */
+int early_show(const struct early *y, uint64_t memory, uint32_t cpu_milli);

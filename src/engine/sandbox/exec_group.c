@@ -1,0 +1,57 @@
+/* The control groups of a sandbox's execs, in a container or in a machine. */
+#include "engine/sandbox/sandbox.h"
+#include "base/base.h"
+#include "engine/sandbox/internal.h"
+#include "vm/host/host.h"
+
+int warden_first_group(struct warden_sandbox *s)
+{
+	if (s->vm && s->flags & SPEC_MEMORY)
+		return -1; /* its execs have the first ones */
+	if (s->vm && s->vm->group)
+		return -1;
+	if (s->vm)
+		return vm_group_fd(s->vm->group = 1, NULL);
+	return TAKE_FD(s->shell.group);
+}
+
+int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e)
+{
+	int fd;
+
+	if (s->vm)
+		return vm_group(s, ret, ret_fd, e);
+	fd = groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, shell_agent_uid(&s->shell), ret, e);
+
+	if (fd < 0)
+		return fd;
+	s->shell.grouped = true;
+	*ret_fd = fd;
+	return 0;
+}
+
+int warden_group_for(struct warden *w, struct warden_sandbox *s, uint32_t group, uint32_t uid, int *ret_fd, struct err *e)
+{
+	/* Version 2 asks nothing of who is moved, and the files have one owner. */
+	const uid_t by = !s->shell.uid_base || w->env.cgroups.version == 2 ? shell_agent_uid(&s->shell) : s->shell.uid_base + uid;
+	int fd = s->vm ? vm_group_fd(group, e) : cgroup_child_open(&w->env.cgroups, &s->shell.cgroup, group, by);
+
+	if (fd < 0)
+		return s->vm ? fd : err_sys(e, ERR_INTERNAL, fd, "open an exec group");
+	*ret_fd = fd;
+	return 0;
+}
+
+int warden_group_kill(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
+{
+	if (s->vm)
+		return vm_group_say(s, VM_GROUP_KILL, group, e);
+	return groups_kill(&s->groups, &w->env.cgroups, &s->shell.cgroup, group, e);
+}
+
+int warden_group_end(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
+{
+	if (s->vm)
+		return vm_group_say(s, VM_GROUP_END, group, e);
+	return groups_end(&s->groups, &w->env.cgroups, &s->shell.cgroup, group, e);
+}

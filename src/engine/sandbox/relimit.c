@@ -1,0 +1,120 @@
+/* Other limits for a sandbox that runs: its control group, the watch of kernel memory, its record and what it sees of itself. */
+#include "base/base.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "engine/image/truth.h"
+#include "engine/pool/limit.h"
+#include "engine/rootfs/shown.h"
+#include "engine/sandbox/internal.h"
+
+static unsigned cpus_of(uint32_t milli)
+{
+	return (milli + 999) / 1000;
+}
+
+/* What is left out (0) stays. */
+static struct spec_limits joined(const struct warden_sandbox *s, const struct spec_limits *l)
+{
+	const struct cgroup_limits *now = &s->shell.limits;
+
+	return (struct spec_limits){
+		.memory = l->memory ? l->memory : s->memory,
+		.pids = l->pids ? l->pids : now->pids,
+		.cpu_milli = l->cpu_milli ? l->cpu_milli : now->cpu_milli,
+	};
+}
+
+static int may(const struct warden_sandbox *s, const struct spec_limits *l, struct err *e)
+{
+	const struct cgroup_limits *now = &s->shell.limits;
+
+	if (s->vm) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot change while it lives");
+		err_remedy(e, "make another one");
+		return -EOPNOTSUPP;
+	}
+	if (s->restoring)
+		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being restored");
+	if ((l->memory && !s->memory) || (l->pids && !now->pids) || (l->cpu_milli && !now->cpu_milli)) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a limit that was lifted cannot be set while the sandbox runs");
+		err_remedy(e, "hibernate it, change the limit, and let it wake up");
+		return -EOPNOTSUPP;
+	}
+	/* Its processes are bound to as many, and would not use more. */
+	if (l->cpu_milli && cpus_of(l->cpu_milli) > cpus_of(now->cpu_milli) && truth_cpus(l->cpu_milli) != truth_cpus(now->cpu_milli)) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "cpus: it sees %u, and cannot be given more while it runs", cpus_of(now->cpu_milli));
+		err_remedy(e, "hibernate it, change the limit, and let it wake up");
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+#define GROWS (1U << 20) /* bytes that it may take until the limit is in force */
+
+/*
+ * Version 2 would end processes until it fits, and both would look for memory to free for as long as that takes, with everybody else
+ * waiting: so nothing is freed here. A sandbox that is close to the new limit is refused as well: it may pass it before that is set,
+ * and nothing may die of a change that would have been refused a moment later.
+ */
+static int refuse_below_use(const struct env *v, const struct warden_sandbox *s, uint64_t memory, struct err *e)
+{
+	struct cgroup_stat st = { 0 };
+
+	if (memory >= s->memory || cgroup_stat(&v->cgroups, &s->shell.cgroup, &st) < 0 || st.memory + GROWS <= memory)
+		return 0;
+	err_set(e, ERR_CONFLICT, -EBUSY, "memory limit: %llu bytes are in use, files that were read included; the limit must be 1 MiB more",
+		(unsigned long long)st.memory);
+	err_remedy(e, "end what uses it, or hibernate the sandbox, change the limit, and let it wake up");
+	return -EBUSY;
+}
+
+static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec_limits *l, struct err *e)
+{
+	const struct cgroup_limits groups = limit_groups(l);
+	int r;
+
+	/* The watch first: it may write the limit itself. */
+	if (s->watched)
+		kernel_watch_limit(w->kernel, s->watched, l->memory);
+	r = cgroup_limit(&w->env.cgroups, &s->shell.cgroup, &groups, e);
+	if (r == 0 && s->shell.recorded) {
+		r = records_limits(&w->env.records, s->shell.slot, l->memory, l->pids, l->cpu_milli);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
+	}
+	return r;
+}
+
+/* Version 1: /sys/fs/cgroup/cpu.max is a text of ours (engine/rootfs/early.c). Elsewhere nothing shows it. */
+static void show_cpus(const struct warden_sandbox *s)
+{
+	char text[TRUTH_MAX];
+	int r = shown_write(s->root.early.upper, "cpu.max", text, truth_cpu_max(text, sizeof(text), s->shell.limits.cpu_milli));
+
+	if (r < 0 && r != -ENOENT) /* one that an older warden made has none */
+		log_warn("slot %u: cpu.max inside tells the old limit: %s", s->shell.slot, strerror(-r));
+}
+
+int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_limits *want, struct err *e)
+{
+	const struct spec_limits was = joined(s, &(struct spec_limits){ 0 }), now = joined(s, want);
+	int r = may(s, want, e);
+
+	if (r == 0)
+		r = refuse_below_use(&w->env, s, now.memory, e);
+	if (r < 0)
+		return r;
+	r = put_all(w, s, &now, e);
+	if (r < 0) {
+		if (put_all(w, s, &was, NULL) < 0)
+			log_error("slot %u: its limits are not what they were", s->shell.slot);
+		return r;
+	}
+	s->memory = now.memory;
+	s->shell.limits.memory = now.memory;
+	s->shell.limits.pids = now.pids;
+	s->shell.limits.cpu_milli = now.cpu_milli;
+	warden_refresh(w, s); /* what it sees of it; else with the next call */
+	show_cpus(s);
+	return 0;
+}

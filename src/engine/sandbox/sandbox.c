@@ -1,0 +1,732 @@
+#include "engine/sandbox/sandbox.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "linux/seccomp.h"
+#include "engine/image/disk.h"
+#include "engine/blank/score.h"
+#include "engine/sandbox/internal.h"
+#include "engine/blank/keep.h"
+#include "engine/pool/limit.h"
+#include "layers/pump.h"
+#include "layers/settle.h"
+#include "layers/stock.h"
+#include "engine/blank/sweep.h"
+#include "engine/image/truth.h"
+#include "vm/host/host.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WORKERS 8
+#define DYING_MS 5000
+#define UNPARKED 16 /* the newest ones keep all they were made with: most of them end soon */
+
+static void add(struct warden *w, struct warden_sandbox *s)
+{
+	s->next = w->alive;
+	s->prev = &w->alive;
+	if (s->next)
+		s->next->prev = &s->next;
+	w->alive = s;
+	w->counts.alive++;
+	/* A machine's memory is what its process has, and that is counted. */
+	if (s->memory && !(s->flags & SPEC_VM) && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
+		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory, s->tenant, s->root.early.upper);
+	else
+		return;
+	if (s->watched && s->restoring)
+		kernel_watch_restores(w->kernel, s->watched);
+	s->receipt.sockets = kernel_watch_bound(s->watched);
+	s->receipt.tenant_share = s->watched ? kernel_watch_share(w->kernel) : 0;
+	if (!s->watched) {
+		log_error("slot %u cannot be watched, and is ended", s->shell.slot);
+		sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+	}
+}
+
+static void take_out(struct warden *w, struct warden_sandbox *s)
+{
+	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched), &s->shell.pidfd);
+	*s->prev = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	w->counts.alive--;
+}
+
+/*
+ * Each keeps a handful of descriptors for its whole life: its first process, its slot, its writable layer and what it
+ * shows of its memory. The others are opened again when they are needed, so that the limit of open files is not the
+ * limit of sandboxes. What one that is parked stood on is not kept for the next one: its network namespace is closed.
+ */
+static void sandbox_park(struct warden_sandbox *s)
+{
+	if (s->parked || !s->shell.recorded || s->sealing || s->restoring || s->vm)
+		return;
+	s->parked = true;
+	fd_close(TAKE_FD(s->shell.userns));
+	fd_close(TAKE_FD(s->shell.net));
+	fd_close(TAKE_FD(s->shell.tree));
+	keep_park(&s->shell);
+	cgroup_park(&s->shell.cgroup);
+}
+
+static void park_old(struct warden *w)
+{
+	struct warden_sandbox *s = w->alive;
+
+	for (unsigned i = 0; s && i < UNPARKED; i++)
+		s = s->next;
+	/* A few more than one: those that were busy when their turn came. */
+	for (unsigned i = 0; s && i < 4; i++, s = s->next)
+		sandbox_park(s);
+}
+
+/* Lets go of one without ending it: the next warden finds it by its record. */
+static void forget(struct warden *w, struct warden_sandbox *s)
+{
+	const int fds[] = { s->shell.sock, s->shell.userns, s->shell.net,	  s->shell.slot_fd,
+			    s->shell.take, s->shell.give,   s->shell.group, s->shell.tree };
+
+	take_out(w, s);
+	sealing_leave(w, s);
+	vm_leave(w, s);
+	fd_close(s->shell.pidfd);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		fd_close(fds[i]);
+	fd_close_many(s->shell.way, STEER_SOCKETS);
+	cgroup_done(&s->shell.cgroup);
+	groups_done(&s->groups);
+	root_done(&s->root);
+	free(s);
+}
+
+static int adopt(struct warden *w, const struct record *rec, struct err *e)
+{
+	struct warden_sandbox *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	root_init(&s->root);
+	r = keep_adopt(&w->env, rec, &s->shell, &s->root.early.meminfo, &s->root.early.upper, e);
+	if (r < 0) {
+		free(s);
+		return r == -ESRCH ? 0 : r;
+	}
+	s->handle = rec->handle;
+	s->memory = rec->memory;
+	s->frozen = rec->flags & RECORD_FROZEN;
+	s->receipt = (struct warden_receipt){
+		.cgroup_version = rec->cgroup_version,
+		.controllers = rec->mask,
+		.filter_len = rec->filter_len,
+		.uid_base = rec->uid_base,
+		.idmapped = rec->idmapped,
+		.kvm = rec->kvm,
+		.disk = rec->disk,
+		.inodes = rec->inodes,
+	};
+	s->tenant = rec->spec_tenant;
+	s->flags = rec->spec_flags;
+	s->late = rec->flags & RECORD_STEERED;
+	s->shell.steered = s->flags & SPEC_NET || s->late;
+	s->layers = rec->layers;
+	memcpy(s->image, rec->image, sizeof(s->image));
+	memcpy(s->layer, rec->layer, sizeof(s->layer));
+	if (w->layers)
+		layers_hold(w->layers, s->layer, s->layers);
+	/* Its warden may have died while it was being sealed. Nobody else would ever thaw it. */
+	if (!s->frozen && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
+	    cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e) < 0)
+		log_error("slot %u: %s", rec->slot, e->msg);
+	/* One that is paused may have been thawed to save itself, and runs since whoever held its processes died. */
+	if (s->frozen && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
+	    cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e) < 0)
+		log_error("slot %u: %s", rec->slot, e->msg);
+	add(w, s);
+	r = kernel_watch_mend(s->watched);
+	if (r < 0)
+		log_error("slot %u: its memory limit may be too low: errno %d", rec->slot, -r);
+	if (rec->flags & RECORD_RESTORING) {
+		log_warn("slot %u: its warden died while it was being restored", rec->slot);
+		return warden_destroy(w, s, e);
+	}
+	if (s->flags & SPEC_VM && (r = vm_adopt(w, s, rec, e)) < 0) {
+		log_error("slot %u: %s", rec->slot, e->msg);
+		return warden_destroy(w, s, e);
+	}
+	r = groups_init(&s->groups, &w->env.cgroups, &s->shell.cgroup);
+	sandbox_park(s);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
+}
+
+/* One that cannot be taken over is left as it is, and said: it is somebody's work. */
+static void adopt_all(struct warden *w)
+{
+	uint32_t end = records_end(&w->env.records);
+	struct err e = { 0 };
+	struct record rec;
+
+	for (uint32_t slot = 0; slot < end; slot++) {
+		int r = records_read(&w->env.records, slot, &rec);
+
+		if (r == 1)
+			r = adopt(w, &rec, &e);
+		else if (r < 0)
+			err_sys(&e, ERR_INTERNAL, r, "read the record of slot %u", slot);
+		if (r < 0)
+			log_error("%s", e.msg);
+	}
+}
+
+int sandbox_workers(struct warden *w, struct err *e)
+{
+	int r = w->workers ? 0 : workers_new(WORKERS, &w->workers, e);
+
+	return r == 0 && w->done < 0 ? restoring_open(w, e) : r;
+}
+
+int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
+{
+	struct warden *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
+	w->done = w->timer = w->later = -1;
+	r = env_open(&o->env, &w->env, e);
+	if (r < 0) {
+		free(w);
+		return r;
+	}
+	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .keep = w->env.keep, .sockets = o->sockets, .percent = o->tenant_share });
+	if (!w->kernel) {
+		warden_free(w);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
+	}
+	if (w->env.layers >= 0) {
+		r = sandbox_workers(w, e);
+		w->spare = pump_spare_new();
+		if (r == 0)
+			r = layers_new(w->env.layers, w->workers, &w->layers, e);
+		w->settles = r == 0 ? settles_new() : NULL;
+		if (r == 0 && !w->settles)
+			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
+		if (r < 0) {
+			warden_free(w);
+			return r;
+		}
+		w->stock = stock_new(w->env.layers);
+		seal_stock(w->workers, w->stock);
+		sealing_settle_found(w);
+	}
+	if (w->env.keep)
+		adopt_all(w);
+	/* What the last one left half-made goes, also when no machine is ever asked for again. */
+	if (w->env.vm[0] && w->env.keep && access(w->env.vm, F_OK) == 0) {
+		if (vm_open(w, e) < 0)
+			log_error("virtual machines: %s", e->msg);
+		else
+			vm_first_sweep(w);
+	}
+	if (o->pool) {
+		sweep_groups(&w->env, 0);
+		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :
+				      pool_new(&w->env, o->pool, &w->pool, e);
+		if (r < 0) {
+			warden_free(w);
+			return r;
+		}
+	}
+	*ret = w;
+	return 0;
+}
+
+void warden_free(struct warden *w)
+{
+	if (!w)
+		return;
+	warden_compare_end(w);
+	vm_close(w);
+	while (w->alive) {
+		if (w->env.keep && !w->alive->restoring)
+			forget(w, w->alive);
+		else
+			warden_destroy(w, w->alive, NULL);
+	}
+	kernel_watch_free(w->kernel);
+	guard_end(&w->guard);
+	restoring_close(w);
+	workers_free(w->workers);
+	seal_free(w->retired);
+	stock_free(w->stock);
+	vm_free(w);
+	sealing_end_all(w);
+	pump_spare_free(w->spare); /* layers that are not settled give their pumps back to it */
+	settles_free(w->settles);
+	layers_free(w->layers);
+	if (w->pool) {
+		pool_free(w->pool);
+		/* What a killed predecessor kept ready was dying when we began, and may be so still. */
+		sweep_groups(&w->env, DYING_MS);
+	}
+	env_done(&w->env);
+	free(w);
+}
+
+/* Sandboxes of one host are much alike: the next shells are prepared for what was asked last. */
+static void learn(struct warden *w, const struct sandbox_spec *spec, const struct root *root)
+{
+	struct pool_guess g = {
+		.limits = limit_groups(&spec->limits),
+		.size = root->disk,
+		.inodes = root->inodes,
+		.cpus = truth_cpus(spec->limits.cpu_milli),
+		.tenant = spec->tenant,
+		.net = spec->flags & SPEC_NET,
+	};
+
+	if (g.net)
+		g.rules = spec->net;
+	if (w->pool && !spec->limits.io_bps && !(spec->flags & SPEC_DISK))
+		pool_learn(w->pool, &g, spec);
+}
+
+/* Until the agent speaks, or is dead: then its start is over. */
+static void wait_exec(const struct shell *s)
+{
+	struct pollfd p = { .fd = s->sock, .events = POLLIN };
+
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+}
+
+static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
+{
+	const struct cgroup_limits want = limit_groups(&spec->limits);
+	unsigned controllers = w->env.controllers;
+	int r;
+
+	/*
+	 * The I/O controller costs a group more, so only those who ask for it have it; such a sandbox is made to order.
+	 */
+	if (spec->limits.io_bps)
+		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
+	/* So does a device that nobody else has. */
+	else if (w->pool && !(spec->flags & SPEC_KVM)) {
+		r = pool_take(w->pool, spec, ret, e);
+		if (r < 0 || !pool_limits_lifted(&ret->shell, &want))
+			return r;
+		pool_give_up(w->pool, ret);
+	}
+	w->start.image = &w->env.image;
+	w->start.kvm = spec->flags & SPEC_KVM ? spec->uid : 0;
+	w->start.steer = spec->flags & SPEC_NET ? &spec->net : NULL;
+	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
+	/* The next one starts on the same stack. */
+	if (r == 0 && !w->env.one_shot) {
+		wait_exec(&ret->shell);
+		r = score_set(&ret->shell, e);
+		if (r == -ESRCH || r == -ENOENT)
+			r = 0; /* its death is found, with the reason, by what waits for it */
+		if (r < 0)
+			shell_end(&w->env, &ret->shell, NULL);
+	}
+	return r;
+}
+
+static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
+{
+	s->receipt = (struct warden_receipt){
+		.cgroup_version = (uint32_t)w->env.cgroups.version,
+		.controllers = s->shell.cgroup.mask,
+		.filter_len = (uint32_t)seccomp_program_len(),
+		.idmapped = s->root.idmapped,
+		.uid_base = s->shell.uid_base,
+		.rootless = w->env.rootless,
+		.disk = s->root.disk,
+		.inodes = s->root.inodes,
+	};
+}
+
+/* 64 random bits, so that one that has ended never names another, and nobody guesses a neighbour's. */
+static int new_handle(uint64_t *ret, struct err *e)
+{
+	uint64_t h = 0;
+
+	while (!h) {
+		ssize_t n = sys_getrandom(&h, sizeof(h), 0);
+
+		if (n != (ssize_t)sizeof(h))
+			return err_sys(e, ERR_INTERNAL, n < 0 ? (int)n : -EIO, "make a handle");
+	}
+	*ret = h;
+	return 0;
+}
+
+int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	struct record rec = {
+		.handle = s->handle,
+		.memory = s->memory,
+		.io_bps = s->shell.limits.io_bps,
+		.pids = s->shell.limits.pids,
+		.cpu_milli = s->shell.limits.cpu_milli,
+		.cgroup_version = s->receipt.cgroup_version,
+		.filter_len = s->receipt.filter_len,
+		.idmapped = s->receipt.idmapped,
+		.kvm = s->vm && s->vm->accel == VM_KVM,
+		.disk = s->receipt.disk,
+		.inodes = s->receipt.inodes,
+		.spec_tenant = s->tenant,
+		.spec_flags = s->flags,
+		.layers = s->layers,
+		.flags = s->flags & (SPEC_MEMORY | SPEC_VM) ? RECORD_RESTORING : 0,
+	};
+	int more[FRAME_KEEP_VM_FDS];
+
+	memcpy(rec.image, s->image, sizeof(rec.image));
+	memcpy(rec.layer, s->layer, sizeof(rec.layer));
+	s->groups.last = s->groups.count = s->shell.grouped;
+	if (s->vm) {
+		if (s->vm->template)
+			memcpy(rec.vm_key, s->vm->template->key, sizeof(rec.vm_key));
+		rec.vm_cpu_base = s->vm->cpu_base;
+		rec.vm_side = VM_SIDE_VERSION;
+		vm_own_record(s->vm, &rec.vm);
+		more[0] = s->vm->side;
+		more[1] = s->vm->page;
+	}
+	return keep_start(&w->env, &s->shell, s->root.early.meminfo, s->root.early.upper, s->vm ? more : NULL, &rec, e);
+}
+
+/* Its mounts, unless it stands already. */
+static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct pool_item *it,
+		  struct err *e)
+{
+	int r;
+
+	if (it->stands) {
+		s->root = it->root;
+		return 0;
+	}
+	r = root_build(&w->env, &w->env.image, &s->shell, spec, &it->early, &s->root, e);
+	return r < 0 ? r : root_send(&s->root, s->shell.sock, e);
+}
+
+int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e)
+{
+	struct pool_item it = { 0 };
+	int r;
+
+	early_init(&it.early);
+	root_init(&it.root);
+	guard_end(&w->guard);
+	w->start.guard = w->pool ? NULL : &w->guard;
+	r = take_shell(w, spec, &it, e);
+	if (r < 0) {
+		guard_end(&w->guard);
+		return r;
+	}
+	s->shell = it.shell;
+	r = set_up(w, s, spec, &it, e);
+	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
+	if (r == 0)
+		r = net_fit(w, &s->shell, spec, e);
+	if (r == 0)
+		r = limit_set(&w->env, &s->shell, &s->root, &spec->limits, e);
+	if (r == 0) {
+		fill_receipt(w, s);
+		return 0;
+	}
+	shell_end(&w->env, &s->shell, NULL);
+	guard_end(&w->guard);
+	root_done(&s->root);
+	shell_init(&s->shell);
+	root_init(&s->root);
+	return r;
+}
+
+int sandbox_new(const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	struct warden_sandbox *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	root_init(&s->root);
+	shell_init(&s->shell);
+	r = new_handle(&s->handle, e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	s->memory = spec->limits.memory;
+	s->tenant = spec->tenant;
+	s->flags = spec->flags;
+	s->layers = spec->layers;
+	memcpy(s->image, spec->image, sizeof(s->image));
+	memcpy(s->layer, spec->layer, sizeof(s->layer));
+	*ret = s;
+	return 0;
+}
+
+void sandbox_show(struct warden *w, struct warden_sandbox *s)
+{
+	fd_close_many(s->root.fds, s->root.setup.mounts.n);
+	add(w, s);
+	w->counts.made++;
+	park_old(w);
+}
+
+static int check(struct warden *w, const struct sandbox_spec *spec, struct err *e)
+{
+	int r = spec_check(spec, e);
+
+	if (r == 0)
+		r = limit_check(&w->env, &spec->limits, e);
+	if (r == 0 && spec->layers)
+		r = sealing_check(w, spec, e);
+	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
+	return r;
+}
+
+static int create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	const struct sandbox_spec *asked = spec;
+	struct sandbox_spec settled;
+	struct warden_sandbox *s;
+	int r = check(w, spec, e);
+
+	if (r < 0)
+		return r;
+	if (spec->flags & (SPEC_SYSTEM_LATER | SPEC_MANY | SPEC_ONCE)) {
+		settled = *spec;
+		settled.flags &= ~(SPEC_MANY | SPEC_ONCE);
+		if (spec->flags & SPEC_SYSTEM_LATER && !system_later(w, spec))
+			settled.flags &= ~SPEC_SYSTEM_LATER;
+		if (spec->flags & SPEC_MANY && w->pool)
+			pool_share_many(w->pool, &settled);
+		spec = &settled;
+	}
+	if (spec->flags & SPEC_VM)
+		return vm_create(w, spec, ret, e);
+	r = sandbox_new(spec, &s, e);
+	if (r < 0)
+		return r;
+	r = sandbox_make(w, spec, s, e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	r = w->env.keep ? sandbox_keep(w, s, e) : 0;
+	if (r == 0 && spec->flags & SPEC_MEMORY)
+		r = restoring_start(w, s, e);
+	if (r < 0)
+		goto fail;
+	learn(w, asked->flags & SPEC_ONCE ? asked : spec, &s->root);
+	if (w->layers) {
+		seal_close(w->workers, TAKE_FD(s->root.store));
+		layers_hold(w->layers, s->layer, s->layers);
+	}
+	sandbox_show(w, s);
+	*ret = s;
+	return s->restoring != NULL;
+fail:
+	shell_end(&w->env, &s->shell, NULL);
+	guard_end(&w->guard);
+	root_done(&s->root);
+	free(s);
+	return r;
+}
+
+int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	struct err own = { 0 };
+	int r;
+
+	e = e ? e : &own;
+	r = create(w, spec, ret, e);
+	/* Whatever was tried when they ran out: the host can do it, and could again. */
+	if (r < 0 && (e->errnum == EMFILE || e->errnum == ENFILE)) {
+		e->kind = ERR_EXHAUSTED;
+		err_wrap(e, r, "too many open files");
+		e->remedy[0] = '\0';
+		err_remedy(e, "delete sandboxes, or raise the limit of open files (LimitNOFILE=, fs.nr_open, fs.file-max)");
+	}
+	return r;
+}
+
+int sandbox_end(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	int r = 0;
+
+	restoring_leave(w, s);
+	sealing_leave(w, s);
+	if (s->vm)
+		s->vm->ends = true;
+	vm_leave(w, s);
+	groups_done(&s->groups);
+	if (s->shell.pidfd < 0) {
+		root_done(&s->root);
+		free(s);
+		return 0;
+	}
+	sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+	/* On version 1 what is frozen does not even die. */
+	if (s->frozen)
+		cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, NULL);
+	if (!w->pool || pool_clean(w->pool, &s->shell, &s->root) < 0) {
+		r = shell_end(&w->env, &s->shell, e);
+		guard_dismiss(&w->guard);
+		root_done(&s->root);
+	}
+	free(s);
+	return r;
+}
+
+int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	/* First of all: taking it out may wait for the watch. */
+	if (s->watched && !s->restoring)
+		sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+	take_out(w, s);
+	w->counts.ended++;
+	return sandbox_end(w, s, e);
+}
+
+const struct image_host *warden_image(const struct warden *w)
+{
+	return &w->env.image;
+}
+
+uint64_t warden_handle(const struct warden_sandbox *s)
+{
+	return s->handle;
+}
+
+struct warden_sandbox *warden_next(struct warden *w, struct warden_sandbox *s)
+{
+	return s ? s->next : w->alive;
+}
+
+int warden_sock(const struct warden_sandbox *s)
+{
+	return s->vm ? s->vm->sock : s->shell.sock;
+}
+
+void warden_let_go(struct warden_sandbox *s)
+{
+	if (s->shell.recorded)
+		fd_close(s->vm ? TAKE_FD(s->vm->sock) : TAKE_FD(s->shell.sock));
+}
+
+int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
+{
+	*ret_sock = -1;
+	if (s->vm && s->shell.recorded)
+		return vm_attach(s, ret_sock, e);
+	return s->shell.recorded ? keep_attach(&s->shell, ret_sock, e) : 0;
+}
+
+int warden_pidfd(const struct warden_sandbox *s)
+{
+	return s->shell.pidfd;
+}
+
+pid_t warden_pid(const struct warden_sandbox *s)
+{
+	return s->shell.pid;
+}
+
+const struct warden_receipt *warden_receipt(const struct warden_sandbox *s)
+{
+	return &s->receipt;
+}
+
+int warden_start_error(const struct warden *w)
+{
+	return w->start.error;
+}
+
+int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e)
+{
+	return w->env.disks < 0 ? 0 : disk_next(w->env.disks, id, ret, e);
+}
+
+int warden_disk_remove(struct warden *w, const char *id, enum disk_end end, struct err *e)
+{
+	return w->env.disks < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "no disks are kept here") : disk_remove(w->env.disks, id, end, e);
+}
+
+static int refuse_busy(const struct warden_sandbox *s, struct err *e)
+{
+	if (!s->sealing || !seal_busy(s->sealing->seal))
+		return 0;
+	err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed");
+	err_remedy(e, "wait until that is done");
+	return -EBUSY;
+}
+
+static uint32_t late_flag(const struct warden_sandbox *s)
+{
+	return s->late ? RECORD_STEERED : 0;
+}
+
+int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	int r = refuse_busy(s, e);
+
+	if (r < 0)
+		return r;
+	keep_settle(&s->shell);
+	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN | late_flag(s)) : 0;
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
+	s->frozen = true; /* also when it fails: some of it may be */
+	return cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e);
+}
+
+int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
+{
+	int r = refuse_busy(s, e);
+
+	if (r == 0)
+		r = cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
+	if (r == 0 && s->vm)
+		r = vm_run_again(s->vm, e);
+	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, late_flag(s)) < 0)
+		log_error("slot %u: its record still says that it is paused", s->shell.slot);
+	if (r == 0)
+		s->frozen = false;
+	return r;
+}
+
+void warden_counts(struct warden *w, struct warden_counts *ret)
+{
+	*ret = w->counts;
+	ret->cleanup_retries = __atomic_load_n(&w->env.cleanup_retries, __ATOMIC_RELAXED);
+	ret->cleanup_failures = __atomic_load_n(&w->env.cleanup_failures, __ATOMIC_RELAXED);
+	if (w->pool) {
+		struct pool_counts c;
+
+		pool_counts(w->pool, &c);
+		ret->ready = c.ready;
+		ret->cleaning = c.cleaning;
+	}
+}
+
+void warden_pool_wait(struct warden *w, unsigned n)
+{
+	if (w->pool)
+		pool_wait(w->pool, n);
+}
+
+void warden_pool_trim(struct warden *w)
+{
+	if (w->pool)
+		pool_trim(w->pool);
+}

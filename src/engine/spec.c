@@ -1,0 +1,159 @@
+#include "engine/spec.h"
+#include "base/base.h"
+#include "base/id.h"
+#include "proto/frame.h"
+
+static int check_text(const char *s, size_t size, const char *what, struct err *e)
+{
+	size_t n = strnlen(s, size);
+
+	if (n == size)
+		return err_set(e, ERR_INVALID, -EINVAL, "%s: longer than %zu bytes", what, size - 1);
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+			return err_set(e, ERR_INVALID, -EINVAL, "%s: holds a control character", what);
+	return 0;
+}
+
+static int check_path(const char *s, const char *what, struct err *e)
+{
+	int r = check_text(s, SPEC_PATH, what, e);
+
+	if (r < 0)
+		return r;
+	if (s[0] != '/')
+		return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': must be an absolute path", what, s);
+	for (const char *p = s; *p;) {
+		size_t n = strcspn(p, "/");
+
+		if (n == 2 && p[0] == '.' && p[1] == '.')
+			return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': '..' is not allowed", what, s);
+		p += n + (p[n] == '/');
+	}
+	return 0;
+}
+
+/* Where /proc, /dev and /sys stand is ours to say: a mount there would lift a mask. */
+static int check_target(const char *s, const char *what, struct err *e)
+{
+	static const char *const ours[] = { "/proc", "/dev", "/sys" };
+	const char *p = s;
+	int r = check_path(s, what, e);
+
+	if (r < 0)
+		return r;
+	while (p[0] == '/' && (p[1] == '/' || (p[1] == '.' && p[2] == '/')))
+		p += p[1] == '/' ? 1 : 2;
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++) {
+		size_t n = strlen(ours[i]);
+
+		if (!strncmp(p, ours[i], n) && (!p[n] || p[n] == '/'))
+			return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': %s belongs to the sandbox itself", what, s,
+				       ours[i]);
+	}
+	if (!strcmp(p, "/") || !strcmp(p, "/."))
+		return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': the root is given by the image", what, s);
+	return 0;
+}
+
+int spec_check_limits(const struct spec_limits *l, struct err *e)
+{
+	if (l->memory && l->memory < 8 * MIB)
+		return err_set(e, ERR_INVALID, -EINVAL, "memory: %llu bytes, and at least 8M is needed",
+			       (unsigned long long)l->memory);
+	if (l->disk && l->disk < 64 * KIB)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: %llu bytes, and at least 64K is needed",
+			       (unsigned long long)l->disk);
+	if (l->inodes && l->inodes < 64)
+		return err_set(e, ERR_INVALID, -EINVAL, "inodes %llu: at least 64 are needed",
+			       (unsigned long long)l->inodes);
+	if (l->pids && l->pids < 2)
+		return err_set(e, ERR_INVALID, -EINVAL, "pids %u: at least 2 are needed, one is the agent", l->pids);
+	if (l->cpu_milli && l->cpu_milli < 10)
+		return err_set(e, ERR_INVALID, -EINVAL, "cpus: at least 0.01 is needed");
+	return 0;
+}
+
+static int check_layers(const struct sandbox_spec *s, struct err *e)
+{
+	if (s->layers > SPEC_LAYERS) {
+		err_set(e, ERR_INVALID, -E2BIG, "layers: at most %d", SPEC_LAYERS);
+		err_remedy(e, "begin anew: copy what is needed into a sandbox of the image alone, and seal that");
+		return -E2BIG;
+	}
+	for (uint32_t i = 0; i < s->layers; i++)
+		if (strnlen(s->layer[i], ID_SIZE) != ID_LEN || !id_valid(s->layer[i]))
+			return err_set(e, ERR_INVALID, -EINVAL, "layer %u: not an id", i);
+	return 0;
+}
+
+static int check_disk(const struct sandbox_spec *s, struct err *e)
+{
+	if (!s->disk[0])
+		return s->flags & SPEC_DISK_AGAIN ? err_set(e, ERR_INVALID, -EINVAL, "disk: which one goes on is not said") : 0;
+	if (strnlen(s->disk, sizeof(s->disk)) != ID_LEN || !id_valid(s->disk))
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: not an id");
+	if (!(s->flags & SPEC_DISK) || s->flags & SPEC_VM)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: only a container with storage 'disk' has one that stays");
+	return 0;
+}
+
+static int check_vm(const struct sandbox_spec *s, struct err *e)
+{
+	if (s->nmounts) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': folders of the host cannot be mounted");
+		err_remedy(e, "leave the mounts out and copy the files, or use isolation 'container'");
+		return -EOPNOTSUPP;
+	}
+	if (s->limits.memory < SPEC_VM_MEMORY)
+		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs a size of at least %lluM",
+			       (unsigned long long)(SPEC_VM_MEMORY / MIB));
+	if (s->limits.disk && s->limits.disk < SPEC_VM_DISK)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least 16M");
+	return 0;
+}
+
+int spec_check(const struct sandbox_spec *s, struct err *e)
+{
+	int r;
+
+	if (s->flags & ~SPEC_FLAGS)
+		return err_set(e, ERR_INVALID, -EINVAL, "spec: unknown flags");
+	if (s->flags & SPEC_MEMORY && !s->layers)
+		return err_set(e, ERR_INVALID, -EINVAL, "spec: memory, but no layer that has it");
+	if (s->nmounts > SPEC_MOUNTS)
+		return err_set(e, ERR_INVALID, -EINVAL, "mount: at most %d", SPEC_MOUNTS);
+	if (s->ntmpfs > SPEC_TMPFS)
+		return err_set(e, ERR_INVALID, -EINVAL, "tmpfs: at most %d", SPEC_TMPFS);
+	if (s->uid > 65535 || s->gid > 65535)
+		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: ids go up to 65535", s->uid, s->gid);
+	if (s->uid == AGENT_UID || s->gid == AGENT_UID)
+		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: %u is the agent's own", s->uid, s->gid, AGENT_UID);
+	r = check_text(s->image, SPEC_PATH, "image", e);
+	if (r == 0 && strcmp(s->image, "host"))
+		r = check_path(s->image, "image", e);
+	if (r == 0)
+		r = check_text(s->hostname, sizeof(s->hostname), "hostname", e);
+	if (r == 0)
+		r = check_path(s->workdir, "workdir", e);
+	if (r == 0)
+		r = spec_check_limits(&s->limits, e);
+	if (r == 0)
+		r = check_layers(s, e);
+	if (r == 0)
+		r = check_disk(s, e);
+	if (r == 0 && s->flags & SPEC_VM)
+		r = check_vm(s, e);
+	for (uint32_t i = 0; r == 0 && i < s->nmounts; i++) {
+		r = check_path(s->mount[i].src, "mount source", e);
+		if (r == 0)
+			r = check_target(s->mount[i].dst, "mount target", e);
+	}
+	for (uint32_t i = 0; r == 0 && i < s->ntmpfs; i++)
+		r = check_target(s->tmpfs[i].path, "tmpfs", e);
+	if (r == 0 && s->flags & SPEC_NET)
+		r = steer_check(&s->net, e);
+	else if (r == 0 && (s->net.mode || s->net.n))
+		r = err_set(e, ERR_INVALID, -EINVAL, "spec: rules of a network it does not have");
+	return r;
+}

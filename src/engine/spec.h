@@ -1,0 +1,78 @@
+/*
+ * What a sandbox should be: one fixed-size record, filled by the CLI or the daemon, checked and applied by the warden.
+ * It holds no pointers, so it is also what travels to a warden in another process.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "linux/steer.h"
+
+#define SPEC_PATH 256
+#define SPEC_MOUNTS 8
+#define SPEC_TMPFS 8
+#define SPEC_SECRETS "/run/secrets" /* the place of a tmpfs for files of secrets: what a machine's checkpoint had there is not kept */
+#define SPEC_LAYERS 16
+
+#define SPEC_READ_ONLY 1U /* root read-only; the work folder and /tmp stay writable */
+#define SPEC_DISK 2U /* changes go to a disk file of the given size instead of memory */
+#define SPEC_SYSTEM_WRITABLE 4U /* image host: /usr can be changed (for root's package managers) */
+#define SPEC_MEMORY 8U /* its newest layer's memory, too: the processes in it go on */
+#define SPEC_NET 16U /* it has a way out (docs/design/0010-egress.md), as ->net says; without it ->net is zero */
+#define SPEC_VM 32U /* in a virtual machine of its own (docs/design/0011-vm.md); no mounts then */
+/*
+ * With SYSTEM_WRITABLE: not before somebody comes who may change it (warden/system.h). A wish: where it cannot be put
+ * off it is there from the start
+ */
+#define SPEC_SYSTEM_LATER 64U
+#define SPEC_DISK_AGAIN 128U /* ->disk is there already, with what an earlier sandbox wrote: it goes on with that */
+/* With MEMORY: one of many that are asked for at once. Their memory is to be shared, where that can be (engine/pool/share.c) */
+#define SPEC_MANY 256U
+#define SPEC_ONCE 512U /* nobody will ask for its newest layer again (a fork's): nothing is made ahead for who does */
+#define SPEC_FLAGS \
+	(SPEC_ONCE | SPEC_MANY | SPEC_DISK_AGAIN | SPEC_READ_ONLY | SPEC_DISK | SPEC_SYSTEM_WRITABLE | SPEC_MEMORY | SPEC_NET | SPEC_VM | \
+	 SPEC_SYSTEM_LATER)
+#define SPEC_JAIL (1U << 31) /* nobody may ask for it: what a machine runs in, whose mounts are ours */
+#define SPEC_KVM (1U << 30) /* likewise: a jail with a /dev/kvm */
+#define SPEC_VM_MEMORY (96ULL << 20) /* a machine's memory, at least */
+#define SPEC_VM_DISK (16ULL << 20) /* and its disk, when one is asked for */
+
+struct spec_limits { /* 0 = not limited */
+	uint64_t memory, disk, inodes, io_bps;
+	uint32_t cpu_milli, pids;
+};
+
+struct spec_mount {
+	char src[SPEC_PATH], dst[SPEC_PATH];
+	uint32_t read_only;
+};
+
+struct spec_tmpfs {
+	char path[SPEC_PATH];
+	uint64_t size;
+};
+
+struct sandbox_spec {
+	uint64_t tenant;
+	char image[SPEC_PATH]; /* "host", or the absolute path of a root filesystem folder */
+	char hostname[64];
+	char workdir[SPEC_PATH];
+	uint32_t uid, gid; /* whom the work folder and mounted folders belong to inside */
+	uint32_t flags;
+	uint32_t nmounts, ntmpfs;
+	uint32_t layers; /* how many of ->layer */
+	struct spec_limits limits;
+	char layer[SPEC_LAYERS][ID_SIZE]; /* sealed layers it stands on, above the image: the oldest first */
+	char disk[32]; /* with SPEC_DISK: an id, the name of a disk that outlives the sandbox; "": one that does not */
+	struct spec_mount mount[SPEC_MOUNTS];
+	struct spec_tmpfs tmpfs[SPEC_TMPFS];
+	struct steer_rules net;
+};
+
+/*
+ * Checks every field as if a stranger had written it: strings end, paths are absolute and without "..", counts and
+ * flags are in range, ids are mapped, limits are ones that can be set.
+ */
+int spec_check_limits(const struct spec_limits *l, struct err *e); /* those alone */
+int spec_check(const struct sandbox_spec *s, struct err *e);

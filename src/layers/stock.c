@@ -1,0 +1,160 @@
+#include "layers/stock.h"
+#include "base/base.h"
+#include "base/id.h"
+#include "base/sys.h"
+#include "layers/flush.h"
+#include "layers/manifest.h"
+#include "layers/tree.h"
+
+#include <linux/fs.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TOUCHED (64U << 10) /* as most files need: fresh pages would be got in the middle of the pause */
+#define WARM (1 << 20) /* bytes; few are given from what is nearest */
+#define RANDOM 12U /* characters of an id's end */
+#define NOREPLACE 1U /* RENAME_NOREPLACE, which some C libraries do not have */
+#define TOP_OF_TREES 0x00020000U /* FS_TOPDIR_FL */
+
+struct stock {
+	int dir;
+	pthread_mutex_t lock; /* of ->item; and while one is made */
+	bool full;
+	char name[sizeof(STOCK_PREFIX) + ID_LEN]; /* of what is there, or was made last */
+	struct stock_item item;
+};
+
+static_assert(sizeof(STOCK_PREFIX) + RANDOM <= ID_LEN, "a layer's name is longer");
+
+/*
+ * Layers have nothing to do with each other: each goes to a part of the disk of its own, where ext4 knows of that. Among
+ * what was removed lately, most of it other layers, it would look for free inodes one by one.
+ */
+static void spread(int dir)
+{
+	unsigned flags = 0;
+
+	if (!flush_brings_folders(dir) || sys_ioctl(dir, FS_IOC_GETFLAGS, &flags) < 0 || flags & TOP_OF_TREES)
+		return;
+	flags |= TOP_OF_TREES;
+	(void)sys_ioctl(dir, FS_IOC_SETFLAGS, &flags); /* it is only faster */
+}
+
+static void item_done(struct stock_item *x)
+{
+	flush_free(TAKE_PTR(x->flush));
+	free(TAKE_PTR(x->buf));
+	fd_close(TAKE_FD(x->manifest));
+	fd_close(TAKE_FD(x->fs));
+	fd_close(TAKE_FD(x->tmp));
+}
+
+/*
+ * A large file's place is elsewhere on the disk than a folder's. What the filesystem has to read and to reckon before it
+ * gives the first block there takes it as long as to write a megabyte: it is made to, and takes back what it gave.
+ */
+static void warm(int dir)
+{
+	AUTO_CLOSE int fd = sys_openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		(void)!fallocate(fd, 0, 0, WARM);
+}
+
+static int item_make(int dir, const char *name, struct stock_item *x)
+{
+	int r = tree_make_folder(dir, name, &x->tmp);
+
+	if (r == 0)
+		r = tree_make_folder(x->tmp, "fs", &x->fs);
+	if (r == 0)
+		r = x->manifest = manifest_make(x->tmp);
+	/* With its folders: what it has to be made sure of later is what changes. */
+	if (r >= 0)
+		r = fsync(x->fs) < 0 || fsync(x->manifest) < 0 || fsync(x->tmp) < 0 ? -errno : 0;
+	if (r < 0)
+		return r;
+	x->buf = malloc(TREE_BUF);
+	x->flush = flush_new();
+	if (!x->buf || !x->flush)
+		return -ENOMEM;
+	warm(x->fs);
+	memset(x->buf, 0, TOUCHED);
+	return 0;
+}
+
+struct stock *stock_new(int dir)
+{
+	struct stock *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->dir = dir;
+	s->item = (struct stock_item){ .tmp = -1, .fs = -1, .manifest = -1 };
+	pthread_mutex_init(&s->lock, NULL);
+	spread(dir);
+	return s;
+}
+
+void stock_free(struct stock *s)
+{
+	if (!s)
+		return;
+	item_done(&s->item);
+	if (s->full)
+		(void)tree_remove(s->dir, s->name); /* or the next one's start does */
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+/* Never the same: where on the disk it goes depends on the name. */
+static int new_name(struct stock *s)
+{
+	char id[ID_SIZE];
+	int r = id_new(id, sizeof(id));
+
+	if (r == 0)
+		snprintf(s->name, sizeof(s->name), STOCK_PREFIX "%s", id + ID_LEN - RANDOM);
+	return r;
+}
+
+void stock_fill(struct stock *s)
+{
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->lock);
+	if (!s->full && new_name(s) == 0) {
+		s->full = item_make(s->dir, s->name, &s->item) == 0;
+		if (!s->full) {
+			item_done(&s->item);
+			(void)tree_remove(s->dir, s->name);
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool stock_take(struct stock *s, const char *name, struct stock_item *ret)
+{
+	struct stock_item x = { .tmp = -1, .fs = -1, .manifest = -1 };
+	bool taken = false;
+
+	/* While one is being made it is not waited for. */
+	if (!s || pthread_mutex_trylock(&s->lock) != 0)
+		return false;
+	if (s->full) {
+		x = s->item;
+		s->item = (struct stock_item){ .tmp = -1, .fs = -1, .manifest = -1 };
+		s->full = false;
+		taken = syscall(SYS_renameat2, s->dir, s->name, s->dir, name, NOREPLACE) == 0;
+		if (!taken) {
+			item_done(&x);
+			(void)tree_remove(s->dir, s->name);
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (taken)
+		*ret = x;
+	return taken;
+}

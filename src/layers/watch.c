@@ -1,0 +1,362 @@
+#include "layers/watch.h"
+#include "base/base.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/sys.h"
+#include "layers/walk.h"
+
+#include <pthread.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+#define WHAT                                                                                                           \
+	(IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF |  \
+	 IN_MOVE_SELF | IN_ONLYDIR)
+#define KEY 16
+#define LEAST 8192U /* as many there are at least, if nobody has changed that */
+
+struct watched {
+	char id[ID_SIZE];
+	uint64_t number; /* never used twice: who has walked for long knows whether it is still the same */
+	bool whole; /* all its folders are watched, or will be in a moment */
+	bool touched;
+	int *wd;
+	size_t count, room;
+};
+
+struct watch {
+	pthread_mutex_t lock; /* of all below; held from a watch's making until it is known whose it is */
+	int fd; /* or -errno */
+	struct map by_id; /* of a layer → struct watched */
+	struct map by_wd; /* → the same */
+	uint64_t last; /* number */
+	size_t count, most; /* of watches */
+	bool told; /* that there are no more watches */
+};
+
+static void wd_key(int wd, char key[KEY])
+{
+	snprintf(key, KEY, "%d", wd);
+}
+
+/* The kernel counts them for the user, who is root: others of his, of the machine's own, must not be left without. */
+static size_t half(void)
+{
+	unsigned long long all;
+
+	if (fd_get_u64(AT_FDCWD, "/proc/sys/fs/inotify/max_user_watches", &all) < 0)
+		all = LEAST;
+	return (size_t)all / 2;
+}
+
+struct watch *watch_new(size_t most)
+{
+	struct watch *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	if (map_init(&w->by_id) < 0 || map_init(&w->by_wd) < 0) {
+		map_done(&w->by_id);
+		free(w);
+		return NULL;
+	}
+	pthread_mutex_init(&w->lock, NULL);
+	w->most = most ? most : half();
+	w->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (w->fd < 0) {
+		w->fd = -errno;
+		log_warn("inotify: %s: layers are compared with their manifests whenever they are used", strerror(-w->fd));
+	}
+	return w;
+}
+
+static void watched_clear(struct watch *w, struct watched *x)
+{
+	char key[KEY];
+
+	for (size_t i = 0; i < x->count; i++) {
+		wd_key(x->wd[i], key);
+		map_del(&w->by_wd, key);
+		inotify_rm_watch(w->fd, x->wd[i]);
+	}
+	w->count -= x->count;
+	x->count = 0;
+}
+
+static void watched_free(struct watched *x)
+{
+	free(x->wd);
+	free(x);
+}
+
+static void tell(struct watch *w, const char *id, int why)
+{
+	if (!w->told)
+		log_warn("layer '%s' cannot be watched: %s: it is compared with its manifest whenever it is used%s", id, strerror(-why),
+			 why == -ENOSPC ? " (raise fs.inotify.max_user_watches)" : "");
+	w->told = true;
+}
+
+/* ->lock is held. */
+static void forget(struct watch *w, const char *id)
+{
+	struct watched *x = map_del(&w->by_id, id);
+
+	if (!x)
+		return;
+	watched_clear(w, x);
+	watched_free(x);
+}
+
+void watch_free(struct watch *w)
+{
+	struct watched *x;
+	size_t at = 0;
+
+	if (!w)
+		return;
+	while ((x = map_next(&w->by_id, &at)))
+		watched_free(x);
+	map_done(&w->by_id);
+	map_done(&w->by_wd);
+	fd_close(w->fd);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+/*
+ * A place for one more of @x. When there is none, whose folders are the most goes without, so that nobody who makes a
+ * great many of them takes it from all others.
+ */
+static int make_place(struct watch *w, const struct watched *x)
+{
+	const struct watched *is, *largest = x;
+	size_t at = 0;
+
+	if (w->count < w->most)
+		return 0;
+	while ((is = map_next(&w->by_id, &at)))
+		largest = is->count > largest->count ? is : largest;
+	if (largest == x)
+		return -ENOSPC;
+	tell(w, largest->id, -ENOSPC);
+	forget(w, largest->id);
+	return 0;
+}
+
+/* The folder @fd. ->lock is held. */
+static int add(struct watch *w, struct watched *x, int fd)
+{
+	char path[32], key[KEY];
+	int wd, *more, r = make_place(w, x);
+
+	if (r < 0)
+		return r;
+	if (x->count == x->room) {
+		more = realloc(x->wd, (x->room ? x->room * 2 : 16) * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		x->wd = more;
+		x->room = x->room ? x->room * 2 : 16;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	wd = inotify_add_watch(w->fd, path, WHAT);
+	if (wd < 0)
+		return -errno;
+	x->wd[x->count++] = wd;
+	w->count++;
+	wd_key(wd, key);
+	return map_put(&w->by_wd, key, x);
+}
+
+/* Whose @id is meanwhile: it may be forgotten, or begun anew, while we walk. */
+static int add_if(struct watch *w, const char *id, uint64_t number, int fd)
+{
+	struct watched *is;
+	int r = -ESTALE;
+
+	pthread_mutex_lock(&w->lock);
+	is = map_get(&w->by_id, id);
+	if (is && is->number == number)
+		r = add(w, is, fd);
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+static int add_all(struct watch *w, int store, const char *id, uint64_t number)
+{
+	int top = sys_openat(store, id, FOLDER, 0), r;
+	struct walk v;
+
+	if (top < 0)
+		return top;
+	r = add_if(w, id, number, top);
+	if (r < 0) {
+		fd_close(top);
+		return r;
+	}
+	r = walk_begin(&v, top, false);
+	while (r == 0) {
+		const char *name = walk_next(&v);
+
+		if (!name) {
+			if (v.depth == 1)
+				break;
+			r = walk_up(&v);
+			continue;
+		}
+		r = walk_down(&v, name);
+		if (r == -ENOTDIR || r == -ELOOP)
+			r = 0;
+		else if (r == 0)
+			r = add_if(w, id, number, v.fd);
+	}
+	walk_done(&v);
+	return r;
+}
+
+/* A new one, watched by nobody yet. NULL: no memory, and there is none of that id. */
+static struct watched *begin(struct watch *w, const char *id)
+{
+	struct watched *x;
+
+	forget(w, id);
+	x = calloc(1, sizeof(*x));
+	if (x && map_put(&w->by_id, id, x) < 0) {
+		free(x);
+		x = NULL;
+	}
+	if (x) {
+		snprintf(x->id, sizeof(x->id), "%s", id);
+		x->number = ++w->last;
+	}
+	return x;
+}
+
+static void blind(struct watch *w, const char *id, uint64_t number, int why)
+{
+	const struct watched *is;
+
+	pthread_mutex_lock(&w->lock);
+	is = map_get(&w->by_id, id);
+	if (is && is->number == number)
+		forget(w, id);
+	if (why != -ESTALE && why != -ENOENT)
+		tell(w, id, why);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void watch_expect(struct watch *w, const char *id)
+{
+	struct watched *x;
+
+	if (!w || w->fd < 0)
+		return;
+	pthread_mutex_lock(&w->lock);
+	x = begin(w, id);
+	if (x)
+		x->whole = true;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void watch_as(struct watch *w, int store, const char *id, uint64_t number)
+{
+	struct watched *is;
+	int r = add_all(w, store, id, number);
+
+	if (r < 0) {
+		blind(w, id, number, r);
+		return;
+	}
+	pthread_mutex_lock(&w->lock);
+	is = map_get(&w->by_id, id);
+	if (is && is->number == number)
+		is->whole = true;
+	pthread_mutex_unlock(&w->lock);
+}
+
+void watch_expected(struct watch *w, int store, const char *id)
+{
+	const struct watched *x;
+	uint64_t number;
+
+	if (!w || w->fd < 0)
+		return;
+	pthread_mutex_lock(&w->lock);
+	x = map_get(&w->by_id, id);
+	/* It may be gone meanwhile, or was compared, and is watched for that. */
+	number = x && x->whole && !x->count ? x->number : 0;
+	pthread_mutex_unlock(&w->lock);
+	if (number)
+		watch_as(w, store, id, number);
+}
+
+void watch_layer(struct watch *w, int store, const char *id)
+{
+	const struct watched *x;
+	uint64_t number;
+
+	if (!w || w->fd < 0)
+		return;
+	pthread_mutex_lock(&w->lock);
+	x = begin(w, id);
+	number = x ? x->number : 0;
+	pthread_mutex_unlock(&w->lock);
+	if (number)
+		watch_as(w, store, id, number);
+}
+
+static void take(struct watch *w, const struct inotify_event *e)
+{
+	struct watched *x;
+	char key[KEY];
+	size_t at = 0;
+
+	if (e->mask & IN_Q_OVERFLOW) {
+		while ((x = map_next(&w->by_id, &at)))
+			x->touched = true;
+		return;
+	}
+	wd_key(e->wd, key);
+	x = map_get(&w->by_wd, key);
+	if (x)
+		x->touched = true;
+}
+
+static void take_all(struct watch *w)
+{
+	_Alignas(struct inotify_event) char buf[16384];
+	ssize_t n;
+
+	while ((n = read(w->fd, buf, sizeof(buf))) > 0)
+		for (ssize_t at = 0; at < n;) {
+			const struct inotify_event *e = (const void *)(buf + at);
+
+			take(w, e);
+			at += (ssize_t)(sizeof(*e) + e->len);
+		}
+}
+
+enum watch_state watch_look(struct watch *w, const char *id)
+{
+	const struct watched *x;
+	enum watch_state s;
+
+	if (w->fd < 0)
+		return WATCH_BLIND;
+	pthread_mutex_lock(&w->lock);
+	take_all(w);
+	x = map_get(&w->by_id, id);
+	s = !x || !x->whole ? WATCH_BLIND : x->touched ? WATCH_TOUCHED : WATCH_QUIET;
+	pthread_mutex_unlock(&w->lock);
+	return s;
+}
+
+void watch_forget(struct watch *w, const char *id)
+{
+	pthread_mutex_lock(&w->lock);
+	forget(w, id);
+	pthread_mutex_unlock(&w->lock);
+}

@@ -1,0 +1,431 @@
+/*
+ * TCP and UDP sockets. A TCP connection whose two ends are inside is carried: its bytes are those that each end can read,
+ * which a look at both tells. Everything is held, so what one end has sent the other has, or has no room for.
+ */
+#include "memory/object_socket.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/diag.h"
+#include "proto/socket_cut.h"
+
+#include <arpa/inet.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#define STREAM_MAX (4U << 20) /* as much as a new connection takes without a reader */
+#define FLOW_MS 1000U
+#define CUT_MAX (1U << 20) /* of a connection that is cut: all of it has to be at its reader when that happens */
+#define SIOCOUTQ_ 0x5411
+/* enum of net/tcp_states.h, which no header for programs has */
+enum { ESTABLISHED = 1, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSED, CLOSE_WAIT, LAST_ACK, LISTENING, CLOSING };
+
+/* One end's address and port, IPv4 as mapped. */
+struct end {
+	uint8_t addr[16];
+	uint16_t port;
+};
+
+static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+static bool end_read(const uint8_t *name, uint32_t len, struct end *ret)
+{
+	struct sockaddr_in6 a = { 0 };
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&a;
+
+	if (!len)
+		return false;
+	memcpy(&a, name, len < sizeof(a) ? len : sizeof(a));
+	memset(ret, 0, sizeof(*ret));
+	if (a.sin6_family == AF_INET) {
+		memcpy(ret->addr, mapped, sizeof(mapped));
+		memcpy(ret->addr + 12, &in->sin_addr, 4);
+		ret->port = in->sin_port;
+	} else {
+		memcpy(ret->addr, &a.sin6_addr, 16);
+		ret->port = a.sin6_port;
+	}
+	return true;
+}
+
+static bool end_is_v4(const struct end *x)
+{
+	return !memcmp(x->addr, mapped, sizeof(mapped));
+}
+
+static bool end_is_loopback(const struct end *x)
+{
+	return end_is_v4(x) ? x->addr[12] == 127 : !memcmp(x->addr, &in6addr_loopback, 16);
+}
+
+static bool end_is_cut(const struct end *x)
+{
+	const uint32_t at = htonl(SOCKET_CUT_PEER);
+
+	return end_is_v4(x) && !memcmp(x->addr + 12, &at, 4);
+}
+
+static bool end_same(const struct end *a, const struct end *b)
+{
+	return a->port == b->port && !memcmp(a->addr, b->addr, sizeof(a->addr));
+}
+
+static void flow_of(const struct end *local, const struct end *remote, struct diag_flow *ret)
+{
+	bool v4 = end_is_v4(local);
+
+	*ret = (struct diag_flow){ .family = v4 ? 4 : 6, .local_port = ntohs(local->port), .remote_port = ntohs(remote->port) };
+	memcpy(ret->local, local->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
+	memcpy(ret->remote, remote->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
+}
+
+/*
+ * An error waits. It cannot be looked at without taking it away. A connection to the outside that had been made is over, one way or the other: it
+ * is cut. One that was cut by an earlier restore has the same error again.
+ */
+static bool is_over(struct socket *s, const struct tcp_info *info)
+{
+	struct end there;
+
+	if (!end_read(s->k.peer, s->k.peer_len, &there))
+		return false;
+	s->was_cut = end_is_cut(&there);
+	return s->was_cut || (!end_is_loopback(&there) && (info->tcpi_rtt || info->tcpi_bytes_acked));
+}
+
+/* As it is now: what it has sent, and what has come. */
+static int look_tcp(struct object *o, struct tcp_info *info, short *ret_revents, struct err *e)
+{
+	struct socket *s = o->socket;
+	socklen_t len = sizeof(*info);
+	struct pollfd p = { .fd = o->fd, .events = POLLIN | POLLRDHUP | POLLPRI };
+	uint32_t waiting = 0;
+
+	memset(info, 0, sizeof(*info));
+	if (getsockopt(o->fd, IPPROTO_TCP, TCP_INFO, info, &len) < 0 || poll(&p, 1, 0) < 0)
+		return err_sys(e, ERR_INTERNAL, -errno, "a TCP socket");
+	s->tcp_state = info->tcpi_state;
+	s->hung_up = p.revents & POLLRDHUP;
+	s->failed = p.revents & (POLLERR | POLLPRI);
+	sys_ioctl(o->fd, SIOCOUTQ_, &waiting);
+	s->sent = info->tcpi_bytes_acked + waiting;
+	s->received = info->tcpi_bytes_received;
+	s->sent_any = info->tcpi_bytes_sent || waiting;
+	*ret_revents = p.revents;
+	return 0;
+}
+
+static int read_tcp(struct opened *x, struct err *e)
+{
+	struct socket *s = x->o->socket;
+	struct tcp_info info;
+	short revents;
+	int r;
+
+	r = look_tcp(x->o, &info, &revents, e);
+	if (r < 0)
+		return r;
+	switch (s->tcp_state) {
+	case LISTENING:
+		s->k.state = MEM_SOCK_LISTEN;
+		s->k.backlog = info.tcpi_sacked < 65535 ? info.tcpi_sacked : 65535;
+		s->pending = info.tcpi_unacked;
+		return 0;
+	case SYN_SENT:
+		return proc_refuse(x->p, e, "has a TCP socket that is connecting, descriptor %u", x->num);
+	case CLOSED:
+		if (revents & POLLERR && is_over(s, &info)) {
+			s->k.state = MEM_SOCK_RESET;
+			s->connected = true;
+			return 0;
+		}
+		if (s->failed)
+			return proc_refuse(x->p, e, "has a TCP socket with an error that it did not read yet");
+		if (!s->hung_up)
+			return 0;
+		if (!info.tcpi_segs_in && !info.tcpi_segs_out)
+			return proc_refuse(x->p, e, "has a TCP socket that was shut down before it was connected");
+		s->k.state = MEM_SOCK_CLOSED;
+		s->connected = true;
+		return 0;
+	default:
+		s->k.state = MEM_SOCK_RESET; /* unless the other end is found */
+		s->connected = true;
+		return 0;
+	}
+}
+
+bool socket_from_inside(const struct sockaddr_storage *from, uint32_t len)
+{
+	struct end x;
+
+	return end_read((const uint8_t *)from, len, &x) && end_is_loopback(&x);
+}
+
+static int read_udp(struct opened *x, struct err *e)
+{
+	struct socket *s = x->o->socket;
+	struct pollfd p = { .fd = x->o->fd };
+	struct diag_socket found = { 0 };
+	struct diag_flow flow;
+	struct err quiet = { 0 };
+	struct end here, there;
+	uint32_t held = 0;
+
+	if (poll(&p, 1, 0) > 0 && p.revents & POLLERR)
+		return proc_refuse(x->p, e, "has a UDP socket with an error that it did not read yet");
+	if (sys_ioctl(x->o->fd, SIOCOUTQ_, &held) == 0 && held)
+		return proc_refuse(x->p, e, "has a UDP socket with a datagram that it holds back");
+	if (!s->k.peer_len || !end_read(s->k.addr, s->k.addr_len, &here) || !end_read(s->k.peer, s->k.peer_len, &there))
+		return 0;
+	flow_of(&here, &there, &flow);
+	flow.udp = true;
+	if (diag_socket(&flow, &found, &quiet) < 0 || found.inode != x->f.st.st_ino)
+		return proc_refuse(x->p, e, "has a connected UDP socket, and this kernel does not tell whether it is shut down");
+	s->k.shutdown = found.shutdown & 3;
+	return 0;
+}
+
+int object_inet(struct opened *x, struct err *e)
+{
+	const struct mem_socket *k = &x->o->socket->k;
+
+	if (k->type == SOCK_STREAM && k->protocol == IPPROTO_TCP)
+		return read_tcp(x, e);
+	if (k->type == SOCK_DGRAM && k->protocol == IPPROTO_UDP)
+		return read_udp(x, e);
+	return proc_refuse(x->p, e, "has an IP socket of type %u and protocol %u", k->type, k->protocol);
+}
+
+/* ---- TCP connections, when all sockets are known ---------------------------------------------------------------- */
+
+/* What it can read stays where it is. */
+static int read_stream(struct object *o, struct err *e)
+{
+	struct socket *s = o->socket;
+	AUTO_FREE uint8_t *data = NULL;
+	uint32_t waiting = 0;
+	ssize_t n;
+	int r;
+
+	if (s->failed)
+		return proc_refuse(o->p, e, "has a TCP socket with an error or urgent data that it did not read yet");
+	if (sys_ioctl(o->fd, FIONREAD, &waiting) < 0 || !waiting)
+		return 0;
+	if (waiting > STREAM_MAX)
+		return proc_refuse(o->p, e, "has more than %u MiB in a TCP socket that it did not read yet", STREAM_MAX >> 20);
+	if (socket_number(o->fd, SOL_SOCKET, SO_PEEK_OFF) >= 0)
+		return proc_refuse(o->p, e, "has a TCP socket with SO_PEEK_OFF and data that it did not read yet");
+	data = malloc(waiting);
+	if (!data)
+		return err_sys(e, ERR_INTERNAL, -ENOMEM, "a queue");
+	n = recv(o->fd, data, waiting, MSG_PEEK | MSG_DONTWAIT);
+	if (n != (ssize_t)waiting)
+		return proc_refuse(o->p, e, "has a TCP socket whose data cannot be read");
+	r = buf_add(&s->queue, data, waiting);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "a queue") : 0;
+}
+
+/* What it did itself: a FIN from the other end comes again by itself. */
+static void note_shutdown(struct socket *s)
+{
+	bool wrote = s->tcp_state == FIN_WAIT1 || s->tcp_state == FIN_WAIT2 || s->tcp_state == CLOSING || s->tcp_state == LAST_ACK ||
+		     s->tcp_state == CLOSED; /* what both had to say has come, since we looked first */
+	bool open = s->tcp_state == ESTABLISHED || s->tcp_state == FIN_WAIT1 || s->tcp_state == FIN_WAIT2;
+
+	s->k.shutdown = (wrote ? MEM_SOCK_SHUT_WRITE : 0) | (open && s->hung_up ? MEM_SOCK_SHUT_READ : 0);
+}
+
+/*
+ * What an end has sent and the other has no room for comes when that gets room for a while; a window that is wide again is told when somebody
+ * looks into the queue. To the processes it is the same where the bytes wait. @b NULL: nobody has the other end any more.
+ */
+static bool has_come(const struct object *a, const struct object *b)
+{
+	/* The first byte that the kernel counts of one of both is its SYN. */
+	return b ? a->socket->sent + b->socket->sent <= a->socket->received + b->socket->received + 1 : a->socket->tcp_state == CLOSE_WAIT;
+}
+
+static int let_flow(struct dump *d, struct object *a, struct object *b, struct err *e)
+{
+	struct object *const end[] = { a, b };
+	struct tcp_info info;
+	short revents;
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < 2; i++)
+		if (end[i] && socket_number(end[i]->fd, SOL_SOCKET, SO_PEEK_OFF) < 0)
+			r = guard_change(&d->guard, GUARD_ROOM, end[i]->fd);
+	for (unsigned ms = 0; r == 0 && !has_come(a, b) && ms < FLOW_MS; ms++) {
+		for (unsigned i = 0; i < 2; i++)
+			if (end[i] && !end[i]->socket->failed && socket_number(end[i]->fd, SOL_SOCKET, SO_PEEK_OFF) < 0)
+				socket_unread(end[i]->fd);
+		if (ms)
+			poll(NULL, 0, 1);
+		for (unsigned i = 0; r == 0 && i < 2; i++)
+			r = end[i] ? look_tcp(end[i], &info, &revents, e) : 0;
+	}
+	if (guard_undo(&d->guard) < 0 && r == 0)
+		return err_set(e, ERR_INTERNAL, -EIO, "leave a socket of process %u as it was", a->p->pid);
+	return r < 0 && !e->msg[0] ? err_sys(e, ERR_INTERNAL, r, "make room in a socket of process %u", a->p->pid) : r;
+}
+
+/* Both ends are ours. */
+static int link_pair(struct dump *d, uint32_t at, uint32_t other, struct err *e)
+{
+	struct object *a = &d->object[at], *b = &d->object[other];
+	struct end here;
+	int r = has_come(a, b) ? 0 : let_flow(d, a, b, e);
+
+	if (r < 0)
+		return r;
+	b->socket->other = at + 1;
+	a->rec.pair = at < other ? at : other;
+	a->socket->k.state = MEM_SOCK_PAIR;
+	note_shutdown(a->socket);
+	end_read(a->socket->k.addr, a->socket->k.addr_len, &here);
+	if (!end_is_loopback(&here))
+		return proc_refuse(a->p, e, "has a TCP connection to process %u, not by a loopback address", b->p->pid);
+	if (!has_come(a, b))
+		return proc_refuse(a->p, e, "has a TCP connection to process %u with more data than fits there", b->p->pid);
+	return read_stream(a, e);
+}
+
+static bool listens_at(const struct object *o, const struct end *at)
+{
+	static const struct end none;
+	struct end x;
+
+	if (o->rec.kind != MEM_OBJ_SOCKET || o->socket->k.state != MEM_SOCK_LISTEN || o->socket->k.family == AF_UNIX ||
+	    !end_read(o->socket->k.addr, o->socket->k.addr_len, &x) || x.port != at->port)
+		return false;
+	return !memcmp(x.addr, at->addr, 16) || !memcmp(x.addr, none.addr, 16) ||
+	       (end_is_v4(&x) && end_is_v4(at) && !memcmp(x.addr + 12, none.addr, 4));
+}
+
+/* The other end is in the queue of a listener, which nobody can look into. */
+static int link_pending(struct dump *d, struct object *o, const struct end *there, struct err *e)
+{
+	for (uint32_t i = 0; i < d->n_objects; i++) {
+		struct object *l = &d->object[i];
+
+		if (!listens_at(l, there) || l->socket->matched >= l->socket->pending)
+			continue;
+		l->socket->matched++;
+		note_shutdown(o->socket);
+		if (o->socket->sent_any || o->socket->k.shutdown || o->socket->failed)
+			return proc_refuse(o->p, e, "has sent data by a TCP connection that process %u did not accept yet", l->p->pid);
+		o->socket->k.state = MEM_SOCK_PENDING;
+		o->rec.pair = i;
+		return 0;
+	}
+	return 0; /* of nobody inside: it is cut */
+}
+
+/* No process inside has the other end. */
+static int link_alone(struct dump *d, uint32_t at, const struct end *here, const struct end *there, struct err *e)
+{
+	struct object *o = &d->object[at];
+	struct diag_socket found = { 0 };
+	struct diag_flow flow;
+	struct err quiet = { 0 };
+
+	flow_of(there, here, &flow);
+	if (!end_is_loopback(there))
+		return 0; /* outside */
+	if (diag_socket(&flow, &found, &quiet) < 0)
+		found = (struct diag_socket){ .state = CLOSED };
+	if (found.inode)
+		return 0; /* a process of the host has it */
+	switch (found.state) {
+	case SYN_RECV:
+	case ESTABLISHED:
+	case CLOSE_WAIT:
+		return link_pending(d, o, there, e);
+	case FIN_WAIT1:
+		if (!has_come(o, NULL) && let_flow(d, o, NULL, e) < 0)
+			return -EIO;
+		if (!has_come(o, NULL))
+			return proc_refuse(o->p, e, "has a TCP connection whose other end was closed with data still to come");
+		break;
+	default:
+		break;
+	}
+	if (o->socket->tcp_state != CLOSE_WAIT)
+		return 0; /* a connection to nobody: cut */
+	o->socket->k.state = MEM_SOCK_PAIR;
+	o->rec.pair = at;
+	return read_stream(o, e);
+}
+
+/* Both have ended, as streams do: both are shut down for writing. */
+static int link_closed(struct dump *d, uint32_t at, uint32_t other, struct err *e)
+{
+	struct object *o = &d->object[at];
+
+	o->rec.pair = at < other ? at : other;
+	o->socket->k.state = MEM_SOCK_PAIR;
+	o->socket->k.shutdown = MEM_SOCK_SHUT_WRITE;
+	return read_stream(o, e);
+}
+
+static uint32_t other_end(const struct dump *d, uint32_t at, const struct end *here, const struct end *there)
+{
+	bool closed = d->object[at].socket->tcp_state == CLOSED;
+	struct end a, b;
+
+	for (uint32_t i = 0; i < d->n_objects; i++) {
+		const struct object *o = &d->object[i];
+
+		if (i != at && o->rec.kind == MEM_OBJ_SOCKET && o->socket->connected && (o->socket->tcp_state == CLOSED) == closed &&
+		    end_read(o->socket->k.addr, o->socket->k.addr_len, &a) && end_read(o->socket->k.peer, o->socket->k.peer_len, &b) &&
+		    end_same(&a, there) && end_same(&b, here))
+			return i;
+	}
+	return MEM_NONE;
+}
+
+int object_link_tcp(struct dump *d, uint32_t at, struct err *e)
+{
+	struct object *o = &d->object[at];
+	struct end here = { 0 }, there = { 0 };
+	bool ends, closed = o->socket->k.state == MEM_SOCK_CLOSED;
+	uint32_t other;
+
+	if (!closed && o->socket->k.state != MEM_SOCK_RESET)
+		return 0;
+	ends = end_read(o->socket->k.addr, o->socket->k.addr_len, &here) && end_read(o->socket->k.peer, o->socket->k.peer_len, &there);
+	other = o->socket->other ? o->socket->other - 1 : ends ? other_end(d, at, &here, &there) : MEM_NONE;
+	if (ends && end_same(&here, &there))
+		return proc_refuse(o->p, e, "has a TCP socket that is connected to itself");
+	if (closed)
+		return other != MEM_NONE && end_is_loopback(&here) ? link_closed(d, at, other, e) : read_stream(o, e);
+	if (other != MEM_NONE)
+		return link_pair(d, at, other, e);
+	return ends ? link_alone(d, at, &here, &there, e) : 0;
+}
+
+/* What had come before it is cut can still be read, as after a reset. */
+void object_cut_queue(struct object *o)
+{
+	struct socket *s = o->socket;
+	uint32_t waiting = 0;
+	struct err quiet = { 0 };
+
+	if (s->k.protocol != IPPROTO_TCP || s->k.state != MEM_SOCK_RESET || sys_ioctl(o->fd, FIONREAD, &waiting) < 0 || !waiting)
+		return;
+	s->failed = s->failed && s->tcp_state != CLOSED; /* then it is the reset itself */
+	if (waiting > CUT_MAX || read_stream(o, &quiet) < 0)
+		s->lost = waiting;
+}
+
+int object_link_listener(const struct dump *d, uint32_t at, struct err *e)
+{
+	const struct object *o = &d->object[at];
+
+	if (o->socket->k.state == MEM_SOCK_LISTEN && o->socket->pending + o->socket->n_waiting > o->socket->matched)
+		return proc_refuse(o->p, e, "has connections that it did not accept yet, of processes that ended or are outside");
+	return 0;
+}

@@ -1,0 +1,330 @@
+/*
+ * A machine's own disks: the files that it has written to, one more after each seal, "d-HANDLE.NUMBER". Seals go on for ever, and
+ * a chain of disks cannot: when it is long, its newest disks become one (VM_JOIN), and so, if need be, do layers that the
+ * machine was made of.
+ */
+#include "engine/sandbox/internal.h"
+#include "base/base.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "layers/seal_impl.h"
+#include "vm/host/host.h"
+
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PINNED_MAX 32U /* templates that the layers of one tenant stand on */
+#define HEAVY_DISKS 2U /* times what the disk can hold: what is more is not worth being kept apart, and in nobody's quota */
+#define LONG_CHAIN 12U /* disks of a machine that a layer would be made into: from there on they are joined */
+
+void seal_disk_done(struct seal_disk *d)
+{
+	fd_close(TAKE_FD(d->fd));
+	fd_close(TAKE_FD(d->copy));
+	free(TAKE_PTR(d->sum));
+}
+
+static void disk_name(const struct warden_sandbox *s, uint32_t number, char *name, size_t size)
+{
+	snprintf(name, size, "d-%016llx.%u", (unsigned long long)s->handle, number);
+}
+
+/* One with a name can be found by the next warden. */
+static int make_disk(struct warden *w, const struct warden_sandbox *s, uint32_t number, struct err *e)
+{
+	char name[48];
+	int fd;
+
+	disk_name(s, number, name, sizeof(name));
+	fd = w->env.keep ? sys_openat(w->vms->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) :
+			   sys_openat(w->vms->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	return fd < 0 ? err_sys(e, ERR_EXHAUSTED, fd, "make a disk in %s", w->vms->path) : fd;
+}
+
+static void remove_disk(struct warden *w, const struct warden_sandbox *s, uint32_t number)
+{
+	char name[48];
+
+	disk_name(s, number, name, sizeof(name));
+	if (w->env.keep && w->vms)
+		sys_unlinkat(w->vms->dir, name, 0);
+}
+
+void vm_own_remove_all(struct warden *w, struct machine *m)
+{
+	for (unsigned i = 0; i < m->nown; i++)
+		remove_disk(w, m->sandbox, m->own[i].number);
+	if (m->saving)
+		remove_disk(w, m->sandbox, m->next_disk);
+}
+
+int vm_own_first(struct warden *w, struct machine *m, unsigned below, struct err *e)
+{
+	int fd = make_disk(w, m->sandbox, below, e);
+
+	if (fd < 0)
+		return fd;
+	m->own[0] = (struct seal_disk){ .number = below, .fd = fd, .copy = -1 };
+	m->nown = 1;
+	m->next_disk = below + 1;
+	return 0;
+}
+
+void vm_own_record(const struct machine *m, struct record_vm *ret)
+{
+	*ret = (struct record_vm){ .own = m->nown, .cold = m->role == VM_COLD, .next = m->next_disk, .joined = m->joined };
+	for (unsigned i = 0; i < m->nown; i++)
+		ret->disk[i] = m->own[i].number;
+}
+
+static int write_down(struct warden *w, const struct machine *m)
+{
+	struct record_vm now;
+
+	vm_own_record(m, &now);
+	return m->sandbox->shell.recorded ? records_vm(&w->env.records, m->sandbox->shell.slot, &now) : 0;
+}
+
+/*
+ * A warden that died in the middle of a seal leaves one more than it had written down. cloche-vmm may still be at it, so that
+ * one counts in any case: empty or begun, it hides nothing of what is below. Those that were joined meanwhile are still there,
+ * too, and say nothing that the one above them does not.
+ */
+int vm_own_find(struct warden *w, struct warden_sandbox *s, const struct record_vm *rec)
+{
+	struct machine *m = s->vm;
+	char name[48];
+
+	if (rec->own > VM_OWN_MAX || rec->joined > s->layers)
+		return -EBADMSG;
+	m->next_disk = rec->next;
+	m->joined = rec->joined;
+	for (uint32_t i = 0; i <= rec->own && m->nown < VM_OWN_MAX; i++) {
+		const uint32_t number = i < rec->own ? rec->disk[i] : rec->next;
+		int fd;
+
+		disk_name(s, number, name, sizeof(name));
+		fd = sys_openat(w->vms->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+		if (fd == -ENOENT && i == rec->own)
+			break;
+		if (fd < 0)
+			return fd;
+		m->own[m->nown++] = (struct seal_disk){ .number = number, .fd = fd, .copy = -1 };
+		m->next_disk = number + 1 > m->next_disk ? number + 1 : m->next_disk;
+	}
+	return m->next_disk > rec->next ? write_down(w, m) : 0;
+}
+
+/* --- what is joined --- */
+
+/* One of those that could be: a disk of its own, or a layer, from the newest on. */
+struct piece {
+	uint64_t size;
+	uint32_t disks;
+	uint32_t below; /* the number of the disk under it */
+};
+
+static uint64_t size_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+/* From the oldest on; how many. */
+static int find_pieces(struct warden *w, const struct warden_sandbox *s, struct piece *ret, struct err *e)
+{
+	const struct machine *m = s->vm;
+	const uint32_t layers = s->layers - m->joined;
+	uint32_t below = 0;
+	int n = 0;
+
+	for (uint32_t i = 0; i < layers; i++) {
+		const struct manifest *facts = layers_find(w->layers, s->layer[i]);
+		int fds[VM_CHAIN_MAX], disks = vm_layer_disks(w, &s->layer[i], 1, fds, VM_CHAIN_MAX, e);
+
+		if (disks < 0)
+			return disks;
+		fd_close_many(fds, (size_t)disks);
+		ret[n++] = (struct piece){ facts ? facts->size + facts->pages : 0, (uint32_t)disks, below };
+		below += (uint32_t)disks;
+	}
+	for (unsigned i = 0; i < m->nown; i++) {
+		ret[n++] = (struct piece){ size_of(m->own[i].fd), 1, below };
+		below = m->own[i].number;
+	}
+	return n;
+}
+
+/*
+ * As layers of containers are (choose_joins): from the newest disk on one at least, and further ones while they are not much
+ * larger than what is joined so far. So each byte is copied a few times in all, however often the machine is sealed. A machine
+ * that is paused would have to be woken for it, and is spared that while it can be. Where all was written again and again between
+ * seals, its own disks become one before that: together they are the host's room, not the machine's.
+ */
+static int choose(struct warden *w, const struct warden_sandbox *s, struct seal_source *from, struct err *e)
+{
+	struct piece piece[SPEC_LAYERS + VM_OWN_MAX];
+	const struct machine *m = s->vm;
+	uint32_t disks = 2, layers = s->layers - m->joined; /* the template's, and the one to come */
+	const unsigned most = from->paused ? VM_CHAIN_MAX : LONG_CHAIN;
+	const int first = (int)layers; /* of its own */
+	uint64_t sum = 0, own = 0;
+	int n = find_pieces(w, s, piece, e), joined = 0;
+	bool heavy;
+
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++) {
+		disks += piece[i].disks;
+		own += i < first ? 0 : piece[i].size;
+	}
+	heavy = m->spec.limits.disk && m->nown > 1 && own / HEAVY_DISKS > m->spec.limits.disk;
+	/* Besides the one to come there is always a place for one that nobody lived to write down: see vm_own_find(). */
+	from->joins_or_not = disks <= VM_CHAIN_MAX && m->nown + 1 < VM_OWN_MAX;
+	for (int i = n - 1; i >= 0; i--) {
+		const bool fits = disks <= most && layers + 1 < SEAL_LAYERS && m->nown + 2 <= VM_OWN_MAX + (joined > 1 ? (unsigned)joined - 1 : 0);
+
+		if (fits && !(heavy && i >= first) && (!joined || piece[i].size / 2 > sum))
+			break;
+		sum += piece[i].size;
+		/* The top one stays: what is joined becomes part of it. */
+		if (joined++)
+			disks -= piece[i].disks;
+		from->base = piece[i].below;
+		if (i < first) {
+			layers--;
+			from->joins_or_not = false;
+		}
+	}
+	from->joins_disks = joined > 1;
+	from->joins = s->layers - layers;
+	for (uint32_t i = 0; i < from->joins; i++)
+		memcpy(from->join[i], s->layer[s->layers - 1 - i], ID_SIZE);
+	return 0;
+}
+
+/* --- a seal --- */
+
+static void take_back(struct seal_source *from)
+{
+	for (uint32_t i = 0; i < from->disks; i++)
+		seal_disk_done(&from->disk[i]);
+	from->disks = 0;
+}
+
+static int give_disks(struct warden *w, struct machine *m, struct seal_source *from, struct err *e)
+{
+	struct seal_disk *top = &from->disk[m->nown];
+	int r = 0;
+
+	for (unsigned i = 0; r >= 0 && i < m->nown; i++) {
+		struct seal_disk *d = &from->disk[i];
+
+		*d = m->own[i];
+		d->copy = -1;
+		d->sum = NULL;
+		r = d->fd = sys_fcntl(m->own[i].fd, F_DUPFD_CLOEXEC, 3);
+		if (r < 0)
+			break;
+		from->disks++;
+	}
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "open a machine's disk");
+	r = make_disk(w, m->sandbox, m->next_disk, e);
+	if (r < 0)
+		return r;
+	*top = (struct seal_disk){ .number = m->next_disk, .fd = r, .copy = -1 };
+	from->disks++;
+	/* Copies and their sums go along, and come back. */
+	for (unsigned i = 0; i < m->nown; i++) {
+		from->disk[i].copy = TAKE_FD(m->own[i].copy);
+		from->disk[i].sum = TAKE_PTR(m->own[i].sum);
+	}
+	return 0;
+}
+
+/* A template stays for as long as a layer stands on it, and is in no quota: so there are only so many. */
+static int check_templates(struct warden *w, const struct warden_sandbox *s, struct err *e)
+{
+	if (layers_templates(w->layers, s->tenant, s->vm->template->key, PINNED_MAX) < PINNED_MAX)
+		return 0;
+	err_set(e, ERR_REFUSED, -EDQUOT, "the tenant's checkpoints are of %u kinds of virtual machines, as many as may be", PINNED_MAX);
+	err_remedy(e, "delete those of machines of other images, sizes or settings, or of earlier versions of cloche");
+	return -EDQUOT;
+}
+
+int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source *from, struct err *e)
+{
+	struct machine *m = s->vm;
+	int r;
+
+	if (m->role != VM_CLONE)
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a machine that was booted without a template cannot be sealed");
+	if (m->dead)
+		return err_set(e, ERR_LOST, -EPIPE, "the machine has ended");
+	r = check_templates(w, s, e);
+	if (r == 0)
+		r = choose(w, s, from, e);
+	if (r == 0)
+		r = give_disks(w, m, from, e);
+	if (r < 0) {
+		take_back(from);
+		return r;
+	}
+	from->side = m->side;
+	from->memory = m->spec.limits.memory / MIB * MIB;
+	memcpy(from->key, m->template->key, sizeof(from->key));
+	epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
+	m->saving = true;
+	return 0;
+}
+
+static bool has(const struct seal_source *from, uint32_t number)
+{
+	for (uint32_t i = 0; i < from->disks; i++)
+		if (from->disk[i].number == number)
+			return true;
+	return false;
+}
+
+void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source *from, const struct seal *seal)
+{
+	struct epoll_event in = { .events = EPOLLIN, .data.ptr = s->vm };
+	const enum seal_save save = seal ? seal->impl->save : SEAL_NOT_ASKED;
+	struct seal_disk was[VM_OWN_MAX];
+	struct machine *m = s->vm;
+	const unsigned nwas = m->nown;
+
+	from = seal ? &seal->impl->from : from;
+	memcpy(was, m->own, sizeof(was));
+	/*
+	 * The last one was never put on top when nobody was asked to, or it was refused; when there was no answer, it may still be.
+	 * One that was not used, but begun, hides nothing of what is below.
+	 */
+	if (save == SEAL_NOT_ASKED || save == SEAL_REFUSED) {
+		struct seal_disk *top = &from->disk[--from->disks];
+
+		remove_disk(w, s, top->number);
+		seal_disk_done(top);
+	}
+	m->nown = from->disks;
+	memcpy(m->own, from->disk, m->nown * sizeof(*m->own));
+	for (unsigned i = m->nown; i < VM_OWN_MAX; i++)
+		m->own[i] = (struct seal_disk){ .fd = -1, .copy = -1 };
+	m->next_disk++;
+	if (seal && seal->impl->joined)
+		m->joined = from->joins;
+	/* First it is written down, then those that were joined go: what is there and not known of says nothing new. */
+	if (write_down(w, m) < 0)
+		log_error("slot %u: its record does not know its newest disk", s->shell.slot);
+	for (unsigned i = 0; i < nwas; i++) {
+		if (!has(from, was[i].number))
+			remove_disk(w, s, was[i].number);
+		seal_disk_done(&was[i]);
+	}
+	from->disks = 0;
+	m->saving = false;
+	epoll_ctl(w->vms->epoll, EPOLL_CTL_ADD, m->side, &in);
+}

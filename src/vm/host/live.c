@@ -1,0 +1,238 @@
+/* Virtual machines that are up: what they use, groups of their execs, who speaks to them; finding them again. */
+#include "engine/sandbox/internal.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "engine/blank/keep.h"
+#include "vm/host/host.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define STAT_TRIES 100
+#define AGAIN_TRIES 20U
+#define AGAIN_MS 50
+#define SIDE_UNTOLD 3U /* of records from before it was written down */
+#define PAGE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+/* Of a size that nobody can change: cut off, our reading it would be the end of us. */
+int vm_stat_page(struct err *e)
+{
+	AUTO_CLOSE int fd = sys_memfd_create("stat", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int r = fd < 0 ? fd : sys_ftruncate(fd, PAGE);
+
+	if (r == 0)
+		r = sys_fcntl(fd, F_ADD_SEALS, PAGE_SEALS | F_SEAL_SEAL);
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make a file in memory") : TAKE_FD(fd);
+}
+
+const struct vm_stat *vm_stat_map(int page)
+{
+	void *at = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, page, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* What it said last, also after its end. Nothing is decided by it but words. */
+static struct mux_stat said(const struct vm_stat *from)
+{
+	struct mux_stat ret = { 0 };
+
+	for (unsigned i = 0; i < STAT_TRIES; i++) {
+		const uint64_t seq = __atomic_load_n(&from->seq, __ATOMIC_ACQUIRE);
+
+		ret = from->stat;
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (!(seq & 1) && seq == __atomic_load_n(&from->seq, __ATOMIC_RELAXED))
+			break;
+	}
+	return ret;
+}
+
+int vm_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat *ret)
+{
+	const struct mux_stat g = said(s->vm->stat);
+	const uint64_t base = s->vm->cpu_base;
+	struct cgroup_stat jail = { 0 };
+	int r = s->shell.cgroup.mask ? cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &jail) : 0;
+
+	if (r < 0)
+		return r;
+	*ret = (struct warden_stat){
+		.group = {
+			.memory = g.memory,
+			.memory_peak = g.memory_peak,
+			.memory_files = g.memory_files,
+			/* The machine itself, too: it has a limit of its own. */
+			.oom_kills = g.oom_kills + jail.oom_kills,
+			.pids = g.pids,
+			.pids_peak = g.pids_peak,
+			.pids_refused = g.pids_refused,
+			/* As this host counts it: of emulation, too, since that is what it costs. */
+			.cpu_usec = jail.cpu_usec > base ? jail.cpu_usec - base : 0,
+			.throttled_usec = jail.throttled_usec,
+			.io_bytes = g.io_bytes,
+		},
+		.disk_used = g.disk_used,
+		.disk_size = g.disk_size,
+		.inodes_used = g.inodes_used,
+		.inodes_size = g.inodes_size,
+	};
+	return 0;
+}
+
+int vm_group_fd(uint32_t number, struct err *e)
+{
+	AUTO_CLOSE int fd = sys_memfd_create("group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int r = fd < 0 ? fd : fd_write_all(fd, &number, sizeof(number));
+
+	if (r == 0)
+		r = sys_fcntl(fd, F_ADD_SEALS, PAGE_SEALS | F_SEAL_WRITE | F_SEAL_SEAL);
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make an exec group") : TAKE_FD(fd);
+}
+
+/* It is made in there, when its exec comes. */
+int vm_group(struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e)
+{
+	const uint32_t number = s->vm->group + 1 ? s->vm->group + 1 : 2;
+	int fd = vm_group_fd(number, e);
+
+	if (fd < 0)
+		return fd;
+	*ret = s->vm->group = number;
+	*ret_fd = fd;
+	return 0;
+}
+
+int vm_group_say(struct warden_sandbox *s, enum vm_type type, uint32_t number, struct err *e)
+{
+	const struct vm_msg m = { .version = VM_SIDE_VERSION, .type = type, .group.number = number };
+	int r = fd_send_now(s->vm->side, &m, sizeof(m), NULL, 0);
+
+	if (r == -EPIPE || r == -ECONNRESET)
+		return 0; /* with the machine all groups have ended */
+	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "reach the machine") : 0;
+}
+
+int vm_steer(const struct machine *m, const struct steer_rules *rules, struct err *e)
+{
+	struct {
+		struct vm_msg m;
+		struct steer_rules rules;
+	} out = { .m = { .version = VM_SIDE_VERSION, .type = VM_STEER, .steer = { .on = rules != NULL } } };
+	int r;
+
+	static_assert(sizeof(out) == sizeof(out.m) + sizeof(out.rules) && sizeof(out.rules) <= VM_RULES_MAX, "one behind the other");
+	if (rules) {
+		out.rules = *rules;
+		out.m.steer.len = sizeof(out.rules);
+	}
+	r = fd_send_now(m->side, &out, sizeof(out.m) + out.m.steer.len, NULL, 0);
+	if (r == -EAGAIN)
+		return err_set(e, ERR_CONFLICT, r, "the sandbox's network was changed too often while it was paused");
+	return r < 0 ? err_sys(e, ERR_LOST, r, "reach the machine") : 0;
+}
+
+int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
+{
+	const struct vm_msg m = { .version = VM_SIDE_VERSION, .type = VM_ATTACH };
+	int pair[2], r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+
+	if (r < 0)
+		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
+	r = fd_send_now(s->vm->side, &m, sizeof(m), &pair[1], 1);
+	fd_close(pair[1]);
+	if (r == 0) {
+		*ret_sock = pair[0];
+		return 0;
+	}
+	fd_close(pair[0]);
+	if (r == -EAGAIN)
+		return err_set(e, ERR_CONFLICT, r, "the sandbox was attached to too often while it was paused");
+	return err_sys(e, ERR_LOST, r, "reach the machine");
+}
+
+int vm_run_again(const struct machine *m, struct err *e)
+{
+	const struct vm_msg msg = { .version = VM_SIDE_VERSION, .type = VM_GO_ON };
+	int r = -EAGAIN;
+
+	/* What it was told while it was paused may fill its socket: it reads now. */
+	for (unsigned i = 0; r == -EAGAIN && i < AGAIN_TRIES; i++) {
+		r = fd_send_now(m->side, &msg, sizeof(msg), NULL, 0);
+		if (r == -EAGAIN)
+			poll(&(struct pollfd){ .fd = m->side, .events = POLLOUT }, 1, AGAIN_MS);
+	}
+	if (r == -EPIPE || r == -ECONNRESET)
+		return 0; /* it has ended: who waits for that says so */
+	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "reach the machine") : 0;
+}
+
+static int take_page(struct machine *m, const struct shell *s)
+{
+	struct stat st;
+	int r = m->page = keep_vm(s, FRAME_KEEP_STAT);
+
+	if (r < 0)
+		return r;
+	r = sys_fcntl(m->page, F_GET_SEALS, 0);
+	if (r < 0 || (r & PAGE_SEALS) != PAGE_SEALS || fstat(m->page, &st) < 0 || st.st_size != PAGE)
+		return -ESTALE;
+	m->stat = vm_stat_map(m->page);
+	return m->stat ? 0 : -ENOMEM;
+}
+
+int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *rec, struct err *e)
+{
+	struct epoll_event in = { .events = EPOLLIN };
+	const uint32_t side = rec->vm_side ? rec->vm_side : SIDE_UNTOLD;
+	struct machine *m;
+	int r = vm_open(w, e);
+
+	if (r < 0)
+		return r;
+	if (side != VM_SIDE_VERSION)
+		return err_set(e, ERR_LOST, -EPROTONOSUPPORT, "its machine is of %s version of cloche, which this one cannot talk to; it is ended",
+			       side < VM_SIDE_VERSION ? "an older" : "a newer");
+	{
+		struct sandbox_spec spec = { .tenant = rec->spec_tenant, .flags = rec->spec_flags,
+					     .limits = { .memory = rec->memory, .disk = rec->disk } };
+
+		m = s->vm = vm_machine_new(&spec);
+	}
+	if (!m)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
+	m->sandbox = s;
+	m->role = rec->vm.cold ? VM_COLD : VM_CLONE;
+	m->stage = VM_RUNS;
+	m->cpu_base = rec->vm_cpu_base;
+	/* Whatever numbers the last warden gave, these are later ones. */
+	m->group = 0x40000000U | (uint32_t)(clock_mono_ns() >> 20 & 0x3fffffffU);
+	r = vm_own_find(w, s, &rec->vm);
+	if (r == 0)
+		r = take_page(m, &s->shell);
+	if (r == 0)
+		r = m->side = keep_vm(&s->shell, FRAME_KEEP_SIDE);
+	if (r < 0)
+		return err_sys(e, ERR_INTERNAL, r, "take over a machine");
+	if (m->role == VM_CLONE) {
+		m->template = vm_template_hold(w, rec->spec_tenant, rec->vm_key, e);
+		if (!m->template)
+			return -ENOMEM;
+	}
+	in.data.ptr = m;
+	if (epoll_ctl(w->vms->epoll, EPOLL_CTL_ADD, m->side, &in) < 0)
+		return err_sys(e, ERR_EXHAUSTED, -errno, "wait for a machine");
+	m->next = w->vms->machines;
+	m->prev = &w->vms->machines;
+	if (m->next)
+		m->next->prev = &m->next;
+	w->vms->machines = m;
+	return 0;
+}

@@ -1,0 +1,661 @@
+/*
+ * How a virtual machine is made: its image is looked at, its template is found or booted, the memory of its layers is put
+ * together, a clone is started in a jail, told who it is, and then it is somebody's. Each step goes on when what it waits
+ * for is done; whatever fails ends the machine, and who asked hears why.
+ */
+#include "engine/sandbox/internal.h"
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "vm/host/files.h"
+#include "vm/host/host.h"
+#include "vm/vmm/meta.h"
+
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define SECOND 1000000000ULL
+#define BOOT_NS (120 * SECOND)
+#define CLONE_NS (30 * SECOND)
+#define LOOKED_NS (60 * SECOND) /* for so long an image is believed to be as it was, */
+#define AGAIN_NS (20 * SECOND) /* and from then on looked at again behind the scenes */
+#define PICTURES_MAX 32U
+#define READY_KINDS 4U /* of machines that are kept ready for one tenant */
+#define SELDOM 15 /* seconds */
+
+int vm_open(struct warden *w, struct err *e)
+{
+	struct epoll_event in = { .events = EPOLLIN };
+	struct vms *v;
+	int r;
+
+	if (w->vms)
+		return 0;
+	r = sandbox_workers(w, e);
+	if (r < 0)
+		return r;
+	v = calloc(1, sizeof(*v));
+	if (!v)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for machines");
+	for (unsigned i = 0; i < VM_FLATS; i++)
+		v->flat[i].ram = -1;
+	v->blank.root = v->blank.usr = -1;
+	v->epoll = epoll_create1(EPOLL_CLOEXEC);
+	v->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	v->dir = vm_store_open(w->env.vm, v->path, sizeof(v->path), e);
+	v->cold = getenv("CLOCHE_VM_COLD") != NULL;
+	r = v->dir < 0 ? v->dir : 0;
+	if (r == 0 && (v->epoll < 0 || v->timer < 0 || epoll_ctl(v->epoll, EPOLL_CTL_ADD, v->timer, &in) < 0 ||
+		       epoll_ctl(w->done, EPOLL_CTL_ADD, v->epoll, &in) < 0))
+		r = err_sys(e, ERR_EXHAUSTED, -errno, "wait for machines");
+	w->vms = v;
+	if (r < 0) {
+		vm_free(w);
+		return r;
+	}
+	return 0;
+}
+
+void vm_first_sweep(struct warden *w)
+{
+	if (w->vms->swept)
+		return;
+	w->vms->swept = clock_mono_ns();
+	vm_store_sweep(w);
+}
+
+void vm_free(struct warden *w)
+{
+	struct vms *v = w->vms;
+
+	if (!v)
+		return;
+	for (struct vm_picture *p = v->pictures, *next; p; p = next) {
+		next = p->next;
+		fd_close(p->root);
+		fd_close(p->usr);
+		free(p);
+	}
+	for (unsigned i = 0; i < VM_FLATS; i++)
+		fd_close(v->flat[i].ram);
+	fd_close(v->blank.root);
+	fd_close(v->dir);
+	fd_close(v->epoll);
+	fd_close(v->timer);
+	free(v);
+	w->vms = NULL;
+}
+
+/* Every second while one is in the making, seldom while one is there; at once when something is to be told. */
+void vm_tick(struct vms *v)
+{
+	struct itimerspec t = { .it_interval.tv_sec = v->templates || v->machines ? SELDOM : 0 };
+	bool told = false;
+
+	for (const struct machine *m = v->machines; m; m = m->next) {
+		if (m->stage != VM_RUNS && m->stage != VM_STANDS)
+			t.it_interval.tv_sec = 1;
+		told = told || m->finished;
+	}
+	t.it_value = told ? (struct timespec){ .tv_nsec = 1 } : t.it_interval;
+	timerfd_settime(v->timer, 0, &t, NULL);
+}
+
+static void list(struct vms *v, struct machine *m)
+{
+	if (m->prev)
+		return;
+	m->next = v->machines;
+	m->prev = &v->machines;
+	if (m->next)
+		m->next->prev = &m->next;
+	v->machines = m;
+}
+
+void vm_leave(struct warden *w, struct warden_sandbox *s)
+{
+	struct machine *m = TAKE_PTR(s->vm);
+
+	if (!m)
+		return;
+	if (m->prev) {
+		*m->prev = m->next;
+		if (m->next)
+			m->next->prev = m->prev;
+	}
+	if (m->work)
+		m->work->machine = NULL;
+	if (m->side >= 0 && w->vms)
+		epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
+	/* One that is kept goes on without us, and needs them. */
+	if (!s->shell.recorded || m->ends)
+		vm_own_remove_all(w, m);
+	vm_template_drop(m->template);
+	vm_machine_free(m);
+}
+
+void vm_close(struct warden *w)
+{
+	struct machine *next;
+
+	if (!w->vms)
+		return;
+	for (struct machine *m = w->vms->machines; m; m = next) {
+		next = m->next;
+		if (m->stage == VM_RUNS && !m->finished)
+			continue;
+		for (struct vm_template *t = w->vms->templates; t; t = t->next)
+			if (t->boots == m->sandbox)
+				t->boots = NULL;
+		sandbox_end(w, m->sandbox, NULL);
+	}
+	vm_templates_end(w->vms);
+	for (struct machine *m = w->vms->machines; m; m = m->next)
+		m->template = NULL;
+	for (struct vm_picture *p = w->vms->pictures; p; p = p->next)
+		if (p->work)
+			p->work->picture = NULL;
+}
+
+void vm_fail(struct warden *w, struct machine *m, int r, const struct err *e)
+{
+	if (m->finished)
+		return;
+	m->finished = true;
+	m->result = r < 0 ? r : -EIO;
+	m->e = *e;
+	vm_tick(w->vms);
+}
+
+/* One that nobody waits for just goes. */
+void vm_give_up(struct warden *w, struct machine *m, int r, struct err *e)
+{
+	if (m->trial) {
+		vm_accel_tried(w, m, r, e);
+	} else if (m->role == VM_TEMPLATE && m->template) {
+		vm_template_fail(w, m->template, r, e);
+	} else if (m->wanted) {
+		vm_fail(w, m, r, e);
+	} else {
+		log_warn("a machine that was kept ready: %s", e->msg);
+		sandbox_end(w, m->sandbox, NULL);
+	}
+}
+
+void vm_loads(struct warden *w, struct machine *m, uint64_t ns)
+{
+	struct epoll_event in = { .events = EPOLLIN, .data.ptr = m };
+
+	list(w->vms, m);
+	m->stage = VM_LOADS;
+	m->until = clock_mono_ns() + ns;
+	epoll_ctl(w->vms->epoll, EPOLL_CTL_ADD, m->side, &in);
+	vm_tick(w->vms);
+}
+
+/* --- the image --- */
+
+/* Somebody is on the way from it to a template. */
+static bool picture_used(const struct vms *v, const struct vm_picture *p)
+{
+	for (const struct machine *m = v->machines; m; m = m->next)
+		if (m->picture == p && m->stage < VM_LOADS)
+			return true;
+	return p->work != NULL;
+}
+
+/* The one that was looked at longest ago goes: anybody may name images, also such as there are none. */
+static bool picture_forget(struct vms *v)
+{
+	struct vm_picture **oldest = NULL, *p;
+
+	for (struct vm_picture **at = &v->pictures; *at; at = &(*at)->next)
+		if (!picture_used(v, *at) && (!oldest || (*at)->looked < (*oldest)->looked))
+			oldest = at;
+	if (!oldest)
+		return false;
+	p = *oldest;
+	*oldest = p->next;
+	for (struct machine *m = v->machines; m; m = m->next)
+		m->picture = m->picture == p ? NULL : m->picture;
+	fd_close(p->root);
+	fd_close(p->usr);
+	free(p);
+	return true;
+}
+
+static struct vm_picture *picture_get(struct warden *w, const char *path, struct err *e)
+{
+	struct vms *v = w->vms;
+	struct vm_picture *p;
+	unsigned n = 0;
+
+	for (p = v->pictures; p; p = p->next, n++)
+		if (!strcmp(p->path, path))
+			return p;
+	if (n >= PICTURES_MAX && !picture_forget(v)) {
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "virtual machines of too many images are in the making");
+		err_remedy(e, "try again in a moment");
+		return NULL;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p) {
+		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
+		return NULL;
+	}
+	p->root = p->usr = -1;
+	snprintf(p->path, sizeof(p->path), "%s", path);
+	p->next = v->pictures;
+	v->pictures = p;
+	return p;
+}
+
+static int picture_look(struct warden *w, struct vm_picture *p, struct err *e)
+{
+	const bool host = !strcmp(p->path, "host");
+	struct vm_work *x;
+	int r;
+
+	if (p->work)
+		return 0;
+	x = vm_work_new(VM_PICTURE, e);
+	if (!x)
+		return -ENOMEM;
+	if (host) {
+		r = x->root = sys_fcntl(w->env.image.root, F_DUPFD_CLOEXEC, 3);
+		if (r >= 0)
+			r = x->usr = sys_fcntl(w->env.image.usr, F_DUPFD_CLOEXEC, 3);
+		if (r < 0)
+			err_sys(e, ERR_EXHAUSTED, r, "open image 'host'");
+	} else {
+		r = x->root = w->env.policy.image(w->env.policy.arg, p->path, e);
+	}
+	if (r < 0) {
+		vm_work_free(x);
+		return r;
+	}
+	snprintf(x->path, sizeof(x->path), "%s", p->path);
+	x->picture = p;
+	p->work = x;
+	workers_add(w->workers, &x->work);
+	return 0;
+}
+
+/* --- from its image to its template --- */
+
+int vm_boot_cold(struct warden *w, struct machine *m, struct err *e)
+{
+	struct vm_work *x = vm_work_new(VM_NEW, e);
+
+	if (!x)
+		return -ENOMEM;
+	m->role = VM_COLD;
+	m->stage = VM_FORMATS;
+	x->dir = w->vms->dir;
+	x->machine = m;
+	x->size = m->spec.limits.disk;
+	x->inodes = m->spec.limits.inodes;
+	m->work = x;
+	workers_add(w->workers, &x->work);
+	return 0;
+}
+
+static int wait_template(struct warden *w, struct machine *m, const uint8_t key[SHA256_SIZE], struct err *e)
+{
+	m->template = vm_template_get(w, m->spec.tenant, key, e);
+	if (!m->template)
+		return -EAGAIN;
+	m->stage = VM_WAITS;
+	m->template->instead |= m->instead;
+	if (m->template->state == VM_T_READY) {
+		vm_accel_blame(w, m->template);
+		vm_go_on(w, m);
+	}
+	return 0;
+}
+
+/* One that stands ready and is what @m is to be. */
+static struct machine *find_ready(struct warden *w, const struct machine *m)
+{
+	for (struct machine *x = w->vms->machines; x; x = x->next) {
+		if (x->stage != VM_STANDS || x->wanted || x->template != m->template || x->dead ||
+		    x->spec.limits.cpu_milli != m->spec.limits.cpu_milli || x->spec.limits.io_bps != m->spec.limits.io_bps ||
+		    x->sandbox->tenant != m->sandbox->tenant)
+			continue;
+		return x;
+	}
+	return NULL;
+}
+
+void vm_let_go(struct warden *w, struct machine *m)
+{
+	struct err e = { 0 };
+	/* Its rules may be others than those it was made ready with. */
+	int r = net_fit(w, &m->sandbox->shell, &m->spec, &e);
+
+	m->stage = VM_GOES;
+	m->until = clock_mono_ns() + CLONE_NS;
+	if (r == 0)
+		r = vm_go(w, m, &e);
+	if (r < 0)
+		vm_give_up(w, m, r, &e);
+	else
+		vm_tick(w->vms);
+}
+
+/* @m becomes what @x is: @m's sandbox is what is known to who asked, so the machine moves there. */
+static void take_ready(struct warden *w, struct machine *m, struct machine *x)
+{
+	struct warden_sandbox *s = m->sandbox, *from = x->sandbox;
+
+	x->spec = m->spec;
+	x->tag = m->tag;
+	x->wanted = true;
+	s->shell = from->shell;
+	s->root = from->root;
+	s->receipt = from->receipt;
+	s->handle = from->handle; /* its disk is called by it */
+	s->vm = x;
+	x->sandbox = s;
+	shell_init(&from->shell);
+	root_init(&from->root);
+	from->vm = m;
+	m->sandbox = from;
+	sandbox_end(w, from, NULL);
+	vm_let_go(w, x);
+}
+
+static int start_flatten(struct warden *w, struct machine *m, struct err *e)
+{
+	const struct warden_sandbox *s = m->sandbox;
+	struct vm_work *x = vm_work_new(VM_FLATTEN, e);
+	int r = 0;
+
+	if (!x)
+		return -ENOMEM;
+	x->memory = m->spec.limits.memory / MIB * MIB;
+	x->ram = sys_fcntl(m->template->ram, F_DUPFD_CLOEXEC, 3);
+	if (x->ram < 0)
+		r = err_sys(e, ERR_EXHAUSTED, x->ram, "open a template's memory");
+	for (uint32_t i = 0; r == 0 && i < s->layers; i++) {
+		r = vm_layer_pages(w, s->layer[i], e);
+		if (r >= 0) {
+			x->pages[x->npages++] = r;
+			r = 0;
+		}
+	}
+	if (r < 0) {
+		vm_work_free(x);
+		return r;
+	}
+	x->machine = m;
+	m->work = x;
+	m->stage = VM_FLATTENS;
+	workers_add(w->workers, &x->work);
+	return 0;
+}
+
+/* A layer's state goes on only where it came from: what a template's own says must be what the layer's says. */
+static int same_ground(const struct machine *m, int meta, struct err *e)
+{
+	struct vm_meta mine, theirs;
+	const struct {
+		const char *what;
+		const uint8_t *a, *b;
+	} parts[] = {
+		{ "kernel", mine.what.kernel, theirs.what.kernel },
+		{ "initramfs", mine.what.initrd, theirs.what.initrd },
+		{ "image", mine.what.root, theirs.what.root },
+		{ "image's /usr", mine.what.usr, theirs.what.usr },
+	};
+	int r = meta_head(meta, &mine, e);
+
+	if (r == 0)
+		r = meta_head(m->template->meta, &theirs, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts); i++)
+		if (memcmp(parts[i].a, parts[i].b, SHA256_SIZE))
+			r = err_set(e, ERR_REFUSED, -ESTALE, "this checkpoint was made with another %s than its template", parts[i].what);
+	return r;
+}
+
+static int load(struct warden *w, struct machine *m, struct err *e)
+{
+	const struct warden_sandbox *s = m->sandbox;
+	AUTO_CLOSE int meta = -1;
+	char self[32];
+	int r;
+
+	m->role = VM_CLONE;
+	/* Opened anew: who reads it has a place in it of its own. */
+	if (s->layers) {
+		r = meta = vm_layer_meta(w, s->layer[s->layers - 1], e);
+		if (r >= 0)
+			r = same_ground(m, meta, e);
+	} else {
+		snprintf(self, sizeof(self), "/proc/self/fd/%d", m->template->meta);
+		r = meta = sys_openat(AT_FDCWD, self, O_RDONLY | O_CLOEXEC, 0);
+		if (r < 0)
+			err_sys(e, ERR_INTERNAL, r, "open a template");
+	}
+	if (r >= 0)
+		r = vm_jail(w, m, e);
+	if (r == 0)
+		r = vm_start_clone(w, m, meta, m->ram >= 0 ? m->ram : m->template->ram, e);
+	if (r < 0)
+		return r;
+	vm_loads(w, m, CLONE_NS);
+	return 0;
+}
+
+void vm_go_on(struct warden *w, struct machine *m)
+{
+	struct warden_sandbox *s = m->sandbox;
+	struct machine *x;
+	struct err e = { 0 };
+	int r;
+
+	if (s->layers && m->ram < 0) {
+		int flat = vm_flat_find(w->vms, s->layer[s->layers - 1]);
+
+		if (flat >= 0)
+			m->ram = sys_fcntl(flat, F_DUPFD_CLOEXEC, 3);
+		if (m->ram < 0) {
+			r = start_flatten(w, m, &e);
+			if (r < 0)
+				vm_give_up(w, m, r, &e);
+			return;
+		}
+	}
+	x = s->layers || !m->wanted ? NULL : find_ready(w, m);
+	if (x) {
+		take_ready(w, m, x);
+		return;
+	}
+	r = load(w, m, &e);
+	if (r < 0)
+		vm_give_up(w, m, r, &e);
+}
+
+int vm_looked(struct warden *w, struct machine *m, struct err *e)
+{
+	uint8_t key[SHA256_SIZE], id[SHA256_SIZE];
+	int r;
+
+	if (!m->accel)
+		m->accel = w->vms->accel;
+	if (!m->accel) {
+		m->stage = VM_TRIES;
+		return 0;
+	}
+	if (w->vms->cold && !m->sandbox->layers)
+		return vm_boot_cold(w, m, e);
+	r = vm_identity(id, e);
+	if (r < 0)
+		return r;
+	r = vm_key(&m->spec, m->accel, id, m->picture->root_id, m->picture->usr_id, key);
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "find a template") : wait_template(w, m, key, e);
+}
+
+/* What a layer says it stands on; and the size must be the one it was made with. */
+static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZE], struct err *e)
+{
+	const struct warden_sandbox *s = m->sandbox;
+	const char *id = s->layer[s->layers - 1];
+	AUTO_CLOSE int fd = vm_layer_meta(w, id, e);
+	struct vm_meta meta;
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = meta_head(fd, &meta, e);
+	if (r < 0)
+		return err_wrap(e, r, "layer '%s'", id);
+	if (meta.memory_mib != m->spec.limits.memory / MIB || meta.cpus != vm_cpus(&m->spec.limits)) {
+		err_set(e, ERR_REFUSED, -EINVAL, "layer '%s': of a machine with %uM and %u CPUs", id, meta.memory_mib, meta.cpus);
+		err_remedy(e, "ask for the same memory and cpus");
+		return -EINVAL;
+	}
+	m->accel = (enum vm_accel)meta.accel;
+	r = vm_accel_fits(w, m->accel, e);
+	if (r < 0)
+		return err_wrap(e, r, "layer '%s'", id);
+	memcpy(ret, meta.what.key, SHA256_SIZE);
+	return 0;
+}
+
+int vm_begin(struct warden *w, struct machine *m, struct err *e)
+{
+	const uint64_t now = clock_mono_ns();
+	uint8_t key[SHA256_SIZE];
+	int r;
+
+	if (m->sandbox->layers && !w->vms->accel) {
+		m->stage = VM_TRIES;
+		return 0;
+	}
+	if (m->sandbox->layers) {
+		r = layer_key(w, m, key, e);
+		return r < 0 ? r : wait_template(w, m, key, e);
+	}
+	m->picture = picture_get(w, m->spec.image, e);
+	if (!m->picture)
+		return -ENOMEM;
+	if (m->picture->looked && now < m->picture->looked + LOOKED_NS) {
+		/* A look behind the scenes that fails tells the next who asks. */
+		if (now > m->picture->looked + AGAIN_NS)
+			picture_look(w, m->picture, NULL);
+		return vm_looked(w, m, e);
+	}
+	m->stage = VM_LOOKS;
+	return picture_look(w, m->picture, e);
+}
+
+int vm_new_machine(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	struct warden_sandbox *s;
+	int r = sandbox_new(spec, &s, e);
+
+	if (r < 0)
+		return r;
+	s->vm = vm_machine_new(spec);
+	if (!s->vm) {
+		free(s);
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
+	}
+	s->vm->sandbox = s;
+	s->vm->accel = w->vms->accel;
+	list(w->vms, s->vm);
+	if (w->layers)
+		layers_hold(w->layers, s->layer, s->layers);
+	*ret = s;
+	return 0;
+}
+
+int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
+{
+	struct warden_sandbox *s;
+	int r = vm_ready(e);
+
+	if (r == 0 && w->env.rootless) {
+		r = err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version");
+		err_remedy(e, "run as root");
+	}
+	if (r == 0)
+		r = vm_fits(&spec->limits, e);
+	if (r < 0)
+		return err_wrap(e, r, "isolation 'vm'");
+	r = vm_open(w, e);
+	if (r < 0)
+		return r;
+	r = vm_accel_decide(w, e);
+	if (r < 0)
+		return err_wrap(e, r, "isolation 'vm'");
+	vm_first_sweep(w);
+	r = vm_new_machine(w, spec, &s, e);
+	if (r < 0)
+		return r;
+	s->vm->wanted = true;
+	r = vm_begin(w, s->vm, e);
+	if (r < 0) {
+		sandbox_end(w, s, NULL);
+		return r;
+	}
+	vm_tick(w->vms);
+	*ret = s;
+	return 1;
+}
+
+static bool is_spare(const struct machine *x)
+{
+	return !x->wanted && x->stage != VM_RUNS && x->role == VM_CLONE;
+}
+
+/*
+ * Those kept ready are in nobody's quota: of one tenant there are a few, whatever it asks for; for another kind the one that
+ * stood longest goes. True: there may be one more.
+ */
+static bool make_room(struct warden *w, const struct machine *like)
+{
+	struct machine *oldest = NULL;
+	unsigned kind = 0, tenant = 0, all = 0;
+
+	for (struct machine *x = w->vms->machines; x; x = x->next) {
+		if (!is_spare(x))
+			continue;
+		all++;
+		kind += x->template == like->template;
+		if (x->spec.tenant != like->spec.tenant)
+			continue;
+		tenant++;
+		if (x->stage == VM_STANDS && x->template != like->template && (!oldest || x->until < oldest->until))
+			oldest = x;
+	}
+	if (kind >= w->env.vm_ready)
+		return false;
+	if (tenant < READY_KINDS * w->env.vm_ready)
+		return all < READY_KINDS * READY_KINDS * w->env.vm_ready;
+	if (oldest)
+		sandbox_end(w, oldest->sandbox, NULL);
+	return oldest;
+}
+
+void vm_keep_ready(struct warden *w, const struct machine *like)
+{
+	struct warden_sandbox *s;
+	struct err e = { 0 };
+
+	if (like->role != VM_CLONE || like->sandbox->layers || w->env.one_shot || like->template->state != VM_T_READY)
+		return;
+	if (!make_room(w, like) || vm_new_machine(w, &like->spec, &s, &e) < 0)
+		return;
+	s->vm->template = vm_template_get(w, like->spec.tenant, like->template->key, &e);
+	s->vm->role = VM_CLONE;
+	s->vm->accel = like->accel;
+	if (!s->vm->template || load(w, s->vm, &e) < 0) {
+		log_warn("no machine is kept ready: %s", e.msg);
+		sandbox_end(w, s, NULL);
+	}
+}

@@ -1,0 +1,47 @@
+/* What workers do for machines, as far as it takes no QEMU. */
+#include "engine/sandbox/internal.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "base/test.h"
+#include "layers/tree.h"
+#include "vm/host/host.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct vm_work *new_template(int dir)
+{
+	struct err e = { 0 };
+	struct vm_work *x = vm_work_new(VM_NEW, &e);
+
+	if (!x)
+		abort();
+	x->dir = dir;
+	x->template_wanted = true;
+	snprintf(x->name, sizeof(x->name), "t-0123");
+	snprintf(x->part, sizeof(x->part), "t-0123.part");
+	return x;
+}
+
+TEST(what_is_in_the_way_of_a_template_is_an_error_and_not_gone_round_for_ever)
+{
+	char path[] = "/var/tmp/vm-work-XXXXXX";
+	AUTO_CLOSE int dir = -1;
+	struct vm_work *x;
+
+	CHECK(mkdtemp(path) != NULL);
+	dir = sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	fd_close(sys_openat(dir, "t-0123", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	x = new_template(dir);
+	x->work.run(&x->work);
+	CHECK_EQ(x->result, -ENOTDIR);
+	vm_work_free(x);
+	/* And who is told to give up does. */
+	CHECK_EQ(sys_unlinkat(dir, "t-0123", 0), 0);
+	x = new_template(dir);
+	x->work.stop = 1;
+	x->work.run(&x->work);
+	CHECK_EQ(x->result, -ECANCELED);
+	vm_work_free(x);
+	CHECK_EQ(tree_remove(AT_FDCWD, path), 0);
+}

@@ -1,0 +1,59 @@
+/* QEMU's process and its monitor: starting, loading a state, standing still, giving the state away; its chain of disks. */
+#pragma once
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "vm/vmm/qemu.h"
+#include "vm/vmm/qmp.h"
+
+/* One of the chain. */
+struct machine_disk {
+	uint32_t number; /* what it is known by */
+	uint32_t set; /* its descriptor's, in QEMU */
+	bool given; /* QEMU was started with it */
+};
+
+struct machine {
+	struct qemu_opts opts; /* its descriptors are the caller's, but ->port, ->console and ->qmp, which are QEMU's ends */
+	pid_t pid; /* 0: none */
+	int port, console, qmp_fd; /* ours; the port and the monitor do not block */
+	struct qmp qmp;
+	char version[QMP_VERSION]; /* QEMU's */
+	struct machine_disk chain[VM_CHAIN_MAX]; /* oldest first; the last is written */
+	size_t disks;
+	uint32_t sets; /* descriptors given over the monitor */
+	struct machine_disk next; /* the overlay that is prepared */
+	bool prepared;
+	uint32_t old_set; /* nobody needs it any more; 0: none */
+	size_t join; /* of ->chain: those behind it are being joined; 0 while ->joins is false */
+	bool joins;
+};
+
+/* ->opts is filled but for the sockets and the clock. Waits until the monitor answers; the machine runs unless it is a clone. */
+int machine_start(struct machine *m, struct err *e);
+/* A clone's device state. Then it stands still, complete. */
+int machine_load(struct machine *m, const void *state, size_t len, struct err *e);
+int machine_stop(struct machine *m, struct err *e);
+int machine_go(struct machine *m, struct err *e);
+/* While it stands: its device state, to be freed. */
+int machine_state(struct machine *m, uint8_t **ret, size_t *ret_len, struct err *e);
+/* Makes empty @disk ready to be the chain's next one; _switch, while it stands, makes it that; _drop, while it runs, forgets it. */
+int machine_overlay(struct machine *m, uint32_t number, int disk, struct err *e);
+int machine_overlay_switch(struct machine *m, struct err *e);
+void machine_overlay_drop(struct machine *m);
+/*
+ * Begins to copy what is in the disks above number @base into the top one; the machine may run. 1: there is nothing to do.
+ * Then _joined, until it is not 0: 1: it is done, and those disks are closed; negative: it failed, and nothing has changed.
+ */
+int machine_join(struct machine *m, uint32_t base, struct err *e);
+int machine_joined(struct machine *m, struct err *e);
+uint32_t machine_top(const struct machine *m); /* its number */
+/* Ends it and waits for that: all it had to write is written when it ended by itself (0). Also of one that never started. */
+int machine_end(struct machine *m);
+
+/* x86: how fast the processor counts, in kHz, between two looks; 0 elsewhere. */
+struct counted {
+	uint64_t ns, count;
+};
+void counted_look(struct counted *ret);
+uint32_t counted_khz(const struct counted *from, const struct counted *to);

@@ -1,0 +1,55 @@
+/*
+ * META: one machine's state but for its memory and disks. A head of fixed size, then what carries its channels
+ * (carry_save()), then QEMU's device state. PAGES: the memory that differs from what the machine was cloned from.
+ */
+#pragma once
+#include <assert.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "vm/vmm/side.h"
+
+#define META_MAGIC 0x6174656d6d766c63ULL /* "clvmmeta" */
+#define META_VERSION 1U
+#define META_CARRY_MAX (8U * 1024U * 1024U)
+#define META_STATE_MAX (16U * 1024U * 1024U)
+
+struct vm_meta {
+	uint64_t magic;
+	uint32_t version, size; /* of this head */
+	uint8_t sum[32]; /* sha256 of the whole file, with zeros here */
+	char qemu[64]; /* its version */
+	char machine[128]; /* board, processor, accelerator, devices: what must be as it was */
+	uint32_t tsc_khz; /* x86: how fast the processor counted. Another speed is another machine */
+	uint32_t accel, memory_mib, cpus;
+	uint32_t epoch; /* of the port's messages */
+	uint32_t way; /* what the guest knows of its way out: VM_WAY_* */
+	uint64_t carry_len, state_len;
+	struct vm_what what;
+};
+static_assert(sizeof(struct vm_meta) == 8 + 8 + 32 + 64 + 128 + 24 + 16 + 160, "no padding");
+
+/* Reads and checks the head alone (not its sum). ERR_INVALID with what is wrong. */
+int meta_head(int fd, struct vm_meta *ret, struct err *e);
+/* All of it, the sum too; *@ret_rest: carry, then state, to be freed. */
+int meta_load(int fd, struct vm_meta *ret, uint8_t **ret_rest, struct err *e);
+/* Fills magic, version, size and sum of @m; the rest of it and the lengths are the caller's. */
+int meta_save(int fd, struct vm_meta *m, const void *carry, const void *state, struct err *e);
+
+#define PAGES_MAGIC 0x7365676170766c63ULL /* "clvpages" */
+
+/* Then ->runs of struct pages_run, ascending and apart from each other; then the pages, in order. */
+struct pages_head {
+	uint64_t magic;
+	uint32_t page, zero; /* bytes of a page */
+	uint64_t runs, pages;
+};
+
+struct pages_run {
+	uint64_t start, count; /* in pages */
+};
+
+/* Checks all of the table against @ram_size and the file's size, then writes the pages into @ram (a memfd). */
+int pages_apply(int fd, int ram, uint64_t ram_size, struct err *e);
+/* Those of several, from the oldest on, as one into empty @out: of each page the newest. Checked likewise. */
+int pages_join(const int *fds, unsigned n, uint64_t ram_size, int out, struct err *e);

@@ -4,7 +4,7 @@
 
 #include "engine/blank/stash.h"
 #include "engine/pool/pool.h"
-#include "engine/pool/stand.h"
+#include "engine/pool/prebuilt.h"
 
 #define KEPT_MAX 64
 #define WAYS 8
@@ -69,9 +69,9 @@ struct pool {
 	struct cleanup *queue, **queue_end;
 	bool guessed;
 	struct pool_guess guess;
-	struct stand stand; /* for whom sandboxes stand ahead */
-	uint64_t stand_due; /* when one is made for who is on layers and has none standing; 0 = not seen yet */
-	uint64_t stand_look; /* when to look whether they still have to; the maker's own */
+	struct prebuilt prebuilt; /* for whom sandboxes stand ahead */
+	uint64_t prebuilt_due; /* when one is made for who is on layers and has none standing; 0 = not seen yet */
+	uint64_t prebuilt_check; /* when to look whether they still have to; the maker's own */
 	unsigned waiting; /* requests that found nothing for them */
 	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
 	unsigned fillers; /* who waits until it is full, and for nothing else */
@@ -106,15 +106,15 @@ unsigned pool_busy(const struct pool *p);
 /* By the maker alone, who leaves room for it. */
 void pool_admit(struct pool *p, const struct pool_item *it);
 
-/* pool_stand.c: what stands ahead. Of the maker's thread. */
+/* pool_prebuilt.c: what stands ahead. Of the maker's thread. */
 /* All that a create would do but handing it out, if there is for whom. -errno: the item is of no use any more. */
-int pool_stand_up(struct pool *p, struct pool_item *it);
+int pool_prebuild(struct pool *p, struct pool_item *it);
 /* In how many ns one for who is on layers should be made; UINT64_MAX: there is nobody. Called locked. */
-uint64_t pool_stand_wait(struct pool *p);
+uint64_t pool_prebuilt_wait(struct pool *p);
 /* Lets go of those nobody has asked for in a while, and of all when memory is short. Not locked. */
-void pool_stand_look(struct pool *p);
+void pool_prebuilt_check(struct pool *p);
 /* Makes it, of a shell that is ready. */
-void pool_stand_layered(struct pool *p);
+void pool_prebuild_layered(struct pool *p);
 /* For one that is made besides: when the pool is full, one that is ready goes. False: there is no room. */
 bool pool_make_room(struct pool *p);
 /* The pages of a layer of @spec's. As layers.c opens them: no process sees a path of the host. */

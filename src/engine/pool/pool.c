@@ -256,7 +256,7 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 		if (said == 0)
 			continue;
 		w->busy = false;
-		if (said > 0 && pool_stand_up(p, &w->item) == 0) {
+		if (said > 0 && pool_prebuild(p, &w->item) == 0) {
 			pool_admit(p, &w->item);
 			continue;
 		}
@@ -345,7 +345,7 @@ static bool take_stale(struct pool *p, struct pool_item *ret)
 	for (unsigned i = 0; i < p->ready; i++) {
 		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (!it->stands || stand_current(&p->stand, it->stands))
+		if (!it->prebuilt || prebuilt_current(&p->prebuilt, it->prebuilt))
 			continue;
 		*ret = *it;
 		*it = p->items[p->first];
@@ -365,11 +365,11 @@ static int step(struct pool *p, struct err *e)
 	uint64_t wait, share, rest;
 	int r = 0;
 
-	pool_stand_look(p);
+	pool_prebuilt_check(p);
 	pool_lock(p);
 	more = wants_more(p, busy);
 	drop = take_stale(p, &stale);
-	wait = p->waiting ? UINT64_MAX : pool_stand_wait(p);
+	wait = p->waiting ? UINT64_MAX : pool_prebuilt_wait(p);
 	share = pool_share_wait(p);
 	rest = p->filling ? calm(p) : 0;
 	rest = rest ? rest : UINT64_MAX;
@@ -385,7 +385,7 @@ static int step(struct pool *p, struct err *e)
 	if (share != UINT64_MAX)
 		pool_share_step(p);
 	if (!wait)
-		pool_stand_layered(p);
+		pool_prebuild_layered(p);
 	if (more && way && has_room(p))
 		r = start_one(p, way, e);
 	if (r == 0 && pool_busy(p))
@@ -517,7 +517,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->env = v;
 	p->target = target;
 	p->low = target / 2;
-	p->stand.most = target / 8 < STAND_LAYERED ? target / 8 : STAND_LAYERED;
+	p->prebuilt.most = target / 8 < PREBUILT_LAYERED ? target / 8 : PREBUILT_LAYERED;
 	/* A CPU is left for requests, where there is another. */
 	p->few = truth_cpus(0) > 1 ? truth_cpus(0) - 1 : 1;
 	p->few = p->few < WAYS ? p->few : WAYS;
@@ -591,7 +591,7 @@ static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spe
 	const bool net = spec->flags & SPEC_NET;
 	const bool same = it->shell.steered == net && (!net || steer_same(&it->shell.rules, &spec->net));
 
-	return (it->stands ? 1U : 0U) + (same ? 2U : 0U);
+	return (it->prebuilt ? 1U : 0U) + (same ? 2U : 0U);
 }
 
 /* Brings the oldest that fits to the front, one that stands before others. @number: of those that stand for @spec. */
@@ -604,7 +604,7 @@ static bool find_fit(struct pool *p, const struct sandbox_spec *spec, uint64_t n
 
 		if (it->shell.used && it->shell.tenant != spec->tenant)
 			continue;
-		if (it->stands && it->stands != number)
+		if (it->prebuilt && it->prebuilt != number)
 			continue;
 		if (!best || worth(it, spec) > worth(best, spec))
 			best = it;
@@ -630,12 +630,12 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 	if (spec->flags & SPEC_MEMORY)
 		p->calm_until = clock_mono_ns() + CALM_NS;
 	for (;;) {
-		bool fit = find_fit(p, spec, stand_number(&p->stand, spec));
+		bool fit = find_fit(p, spec, prebuilt_number(&p->prebuilt, spec));
 
 		/* Full of what only others may have: one of them makes room. */
 		if (fit || p->ready == p->target) {
 			it = pool_pop(p);
-			if (p->ready <= p->low || (it.stands && spec->layers))
+			if (p->ready <= p->low || (it.prebuilt && spec->layers))
 				pthread_cond_signal(&p->work);
 			if (fit && !dead(&it.shell))
 				break;
@@ -672,7 +672,7 @@ void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox
 	pool_lock(p);
 	p->guess = *g;
 	p->guessed = true;
-	if (stand_learn(&p->stand, spec))
+	if (prebuilt_learn(&p->prebuilt, spec))
 		pthread_cond_signal(&p->work);
 	pool_unlock(p);
 }
@@ -697,7 +697,7 @@ int pool_clean(struct pool *p, struct shell *s, struct root *r)
 
 void pool_give_up(struct pool *p, struct pool_item *it)
 {
-	if (!it->stands)
+	if (!it->prebuilt)
 		it->root.early = it->early;
 	early_init(&it->early);
 	if (pool_clean(p, &it->shell, &it->root) < 0)

@@ -16,7 +16,7 @@ struct pool;
 struct pool_item {
 	struct shell shell;
 	struct early early; /* sent already, or empty */
-	uint64_t stands; /* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->early too */
+	uint64_t prebuilt; /* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->early too */
 	struct root root;
 };
 
@@ -48,7 +48,7 @@ void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox
 /* More of these will be asked for, at once: their memory is to be shared. */
 void pool_share_many(struct pool *p, const struct sandbox_spec *spec);
 /* A layer goes: nothing stands on it any more, in a moment. */
-void pool_unstand(struct pool *p, const char *layer);
+void pool_drop_prebuilt(struct pool *p, const char *layer);
 /* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
 bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l);
 /* Whether these are the limits in force. */

@@ -361,7 +361,7 @@ static void still_pool(struct pool *p, struct pool_item *items, unsigned target)
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->dirt, NULL);
 	for (unsigned i = 0; i < target; i++) {
-		items[i] = (struct pool_item){ .stands = i + 1 };
+		items[i] = (struct pool_item){ .prebuilt = i + 1 };
 		shell_init(&items[i].shell);
 		early_init(&items[i].early);
 		root_init(&items[i].root);
@@ -381,7 +381,7 @@ TEST(what_is_made_besides_never_takes_the_place_of_one_in_the_making)
 	CHECK(pool_make_room(p));
 	CHECK_EQ(p->ready, 2); /* there was room */
 	p->ways[3].busy = true;
-	items[1].stands = 0;
+	items[1].prebuilt = 0;
 	CHECK(pool_make_room(p));
 	CHECK_EQ(p->ready, 1);
 	CHECK(p->queue && p->queue->shell.slot == 2); /* the one that stood for nobody */

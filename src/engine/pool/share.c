@@ -1,7 +1,7 @@
 /*
  * Sandboxes whose processes share their memory: made by holders (engine/blank/stash.h), of which the maker starts one for each
  * layer that is asked for again. Who asks for many at once says so (SPEC_MANY); who asks for the same twice gets one that
- * stands ahead (pool_stand.c), which is made by a holder, too. Whatever a holder cannot do is done without it: then the
+ * stands ahead (pool_prebuilt.c), which is made by a holder, too. Whatever a holder cannot do is done without it: then the
  * agent is an ordinary one, and reads the image.
  *
  * Holders take memory that nobody's quota counts, so they are few, and go when nobody has asked for theirs in a while,
@@ -280,10 +280,10 @@ static void drop_left(struct pool *p)
 static bool wanted(struct pool *p, const struct sandbox_spec *spec)
 {
 	const struct share_holder *h = find_holder(p, newest(spec));
-	const uint64_t number = stand_number(&p->stand, spec);
+	const uint64_t number = prebuilt_number(&p->prebuilt, spec);
 
 	for (unsigned i = 0; number && i < p->ready; i++)
-		if (p->items[(p->first + i) % p->target].stands == number)
+		if (p->items[(p->first + i) % p->target].prebuilt == number)
 			return false; /* nothing is quicker */
 	return h && (!h->failed || clock_mono_ns() <= h->again) ? !h->failed && !h->stale : !strcmp(p->share.many, newest(spec));
 }

@@ -408,7 +408,7 @@ static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandb
 {
 	int r;
 
-	if (it->stands) {
+	if (it->prebuilt) {
 		s->root = it->root;
 		return 0;
 	}

@@ -293,7 +293,7 @@ static int unseal(struct warden *w, const char *id, int (*how)(struct layers *l,
 	warden_compare_reap(w);
 	r = w->layers ? how(w->layers, id, e) : no_layers(e);
 	if (r == 0 && w->pool)
-		pool_unstand(w->pool, id);
+		pool_drop_prebuilt(w->pool, id);
 	return r;
 }
 

@@ -1,4 +1,4 @@
-#include "engine/pool/stand.h"
+#include "engine/pool/prebuilt.h"
 #include "base/base.h"
 #include "base/clock.h"
 
@@ -29,52 +29,52 @@ static bool same_layered(const struct sandbox_spec *a, const struct sandbox_spec
 	return a->tenant == b->tenant && same(a, b) && !memcmp(a->layer, b->layer, a->layers * sizeof(a->layer[0]));
 }
 
-bool stand_same(const struct stand *t, const struct sandbox_spec *spec)
+bool prebuilt_same(const struct prebuilt *t, const struct sandbox_spec *spec)
 {
 	return t->number && can(spec) && same(&t->spec, spec);
 }
 
-static struct stand_layered *find(struct stand *t, const struct sandbox_spec *spec)
+static struct prebuilt_layered *find(struct prebuilt *t, const struct sandbox_spec *spec)
 {
-	for (unsigned i = 0; i < STAND_KNOWN; i++)
+	for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
 		if (t->layered[i].asked && same_layered(&t->layered[i].spec, spec))
 			return &t->layered[i];
 	return NULL;
 }
 
-uint64_t stand_number(const struct stand *t, const struct sandbox_spec *spec)
+uint64_t prebuilt_number(const struct prebuilt *t, const struct sandbox_spec *spec)
 {
 	if (!spec->layers)
-		return stand_same(t, spec) ? t->number : 0;
-	for (unsigned i = 0; i < STAND_KNOWN; i++)
+		return prebuilt_same(t, spec) ? t->number : 0;
+	for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
 		if (t->layered[i].number && same_layered(&t->layered[i].spec, spec))
 			return t->layered[i].number;
 	return 0;
 }
 
-bool stand_current(const struct stand *t, uint64_t number)
+bool prebuilt_current(const struct prebuilt *t, uint64_t number)
 {
 	bool current = number == t->number;
 
-	for (unsigned i = 0; !current && i < STAND_KNOWN; i++)
+	for (unsigned i = 0; !current && i < PREBUILT_KNOWN; i++)
 		current = t->layered[i].number == number;
 	return current && number;
 }
 
 /* Of those with a number, or without, who was there longest ago, or was never. */
-static struct stand_layered *oldest(struct stand *t, bool numbered)
+static struct prebuilt_layered *oldest(struct prebuilt *t, bool numbered)
 {
-	struct stand_layered *found = NULL;
+	struct prebuilt_layered *found = NULL;
 
-	for (unsigned i = 0; i < STAND_KNOWN; i++)
+	for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
 		if (!t->layered[i].number == !numbered && (!found || t->layered[i].asked < found->asked))
 			found = &t->layered[i];
 	return found;
 }
 
-static bool learn_layered(struct stand *t, const struct sandbox_spec *spec)
+static bool learn_layered(struct prebuilt *t, const struct sandbox_spec *spec)
 {
-	struct stand_layered *l = find(t, spec);
+	struct prebuilt_layered *l = find(t, spec);
 	unsigned n = 0;
 
 	if (!t->most)
@@ -84,20 +84,20 @@ static bool learn_layered(struct stand *t, const struct sandbox_spec *spec)
 		l->at = clock_mono_ns();
 		if (l->number)
 			return false;
-		for (unsigned i = 0; i < STAND_KNOWN; i++)
+		for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
 			n += t->layered[i].number != 0;
 		if (n >= t->most)
-			*oldest(t, true) = (struct stand_layered){ 0 };
+			*oldest(t, true) = (struct prebuilt_layered){ 0 };
 		l->number = ++t->last_number;
 		return true;
 	}
 	/* Who comes once only takes the place of such ones. */
 	l = oldest(t, false);
-	*l = (struct stand_layered){ .spec = *spec, .asked = ++t->asked, .at = clock_mono_ns() };
+	*l = (struct prebuilt_layered){ .spec = *spec, .asked = ++t->asked, .at = clock_mono_ns() };
 	return false;
 }
 
-bool stand_learn(struct stand *t, const struct sandbox_spec *spec)
+bool prebuilt_learn(struct prebuilt *t, const struct sandbox_spec *spec)
 {
 	bool twice = t->had && can(spec) && same(&t->last, spec);
 
@@ -108,45 +108,45 @@ bool stand_learn(struct stand *t, const struct sandbox_spec *spec)
 	t->had = can(spec);
 	if (t->had)
 		t->last = *spec;
-	if (!twice || stand_same(t, spec))
+	if (!twice || prebuilt_same(t, spec))
 		return false;
 	t->spec = *spec;
 	t->number = ++t->last_number;
 	return true;
 }
 
-void stand_forget(struct stand *t)
+void prebuilt_forget(struct prebuilt *t)
 {
 	t->number = 0;
 	t->had = false;
 }
 
-void stand_forget_layered(struct stand *t, uint64_t number)
+void prebuilt_forget_layered(struct prebuilt *t, uint64_t number)
 {
-	for (unsigned i = 0; number && i < STAND_KNOWN; i++)
+	for (unsigned i = 0; number && i < PREBUILT_KNOWN; i++)
 		if (t->layered[i].number == number)
-			t->layered[i] = (struct stand_layered){ 0 };
+			t->layered[i] = (struct prebuilt_layered){ 0 };
 }
 
-void stand_expire(struct stand *t, uint64_t time)
+void prebuilt_expire(struct prebuilt *t, uint64_t time)
 {
-	for (unsigned i = 0; i < STAND_KNOWN; i++)
+	for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
 		if (t->layered[i].number && t->layered[i].at < time)
-			t->layered[i] = (struct stand_layered){ 0 };
+			t->layered[i] = (struct prebuilt_layered){ 0 };
 }
 
-bool stand_forget_layer(struct stand *t, const char *layer)
+bool prebuilt_forget_layer(struct prebuilt *t, const char *layer)
 {
 	bool any = false;
 
-	for (unsigned i = 0; i < STAND_KNOWN; i++) {
-		struct stand_layered *l = &t->layered[i];
+	for (unsigned i = 0; i < PREBUILT_KNOWN; i++) {
+		struct prebuilt_layered *l = &t->layered[i];
 
 		for (uint32_t k = 0; l->asked && k < l->spec.layers; k++) {
 			if (strcmp(l->spec.layer[k], layer) != 0)
 				continue;
 			any = any || l->number;
-			*l = (struct stand_layered){ 0 };
+			*l = (struct prebuilt_layered){ 0 };
 		}
 	}
 	return any;

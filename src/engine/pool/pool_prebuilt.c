@@ -23,20 +23,20 @@
 #define SHORT_PART 16U /* of all memory, that should be left */
 
 /* For whom this one is to stand ahead: *ret and its number, or 0. Half of the pool stays as anybody can use it. */
-static uint64_t stand_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
+static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
 {
-	unsigned standing = 0;
+	unsigned prebuilt = 0;
 	uint64_t number;
 
 	pool_lock(p);
-	number = p->stand.number;
+	number = p->prebuilt.number;
 	for (unsigned i = 0; i < p->ready; i++)
-		standing += p->items[(p->first + i) % p->target].stands != 0;
+		prebuilt += p->items[(p->first + i) % p->target].prebuilt != 0;
 	/* Who waits may want something else. */
-	if (standing >= p->target / 2 || p->waiting || p->env->stage || it->early.upper < 0)
+	if (prebuilt >= p->target / 2 || p->waiting || p->env->stage || it->early.upper < 0)
 		number = 0;
 	if (number)
-		*ret = p->stand.spec;
+		*ret = p->prebuilt.spec;
 	pool_unlock(p);
 	if (number) {
 		const struct cgroup_limits want = limit_groups(&ret->limits);
@@ -134,19 +134,19 @@ static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec
 	fd_close(TAKE_FD(it->root.store));
 	fd_close_many(it->root.fds, it->root.setup.mounts.n);
 	it->root.setup = (struct frame_setup){ 0 };
-	it->stands = number;
+	it->prebuilt = number;
 	return 0;
 }
 
-int pool_stand_up(struct pool *p, struct pool_item *it)
+int pool_prebuild(struct pool *p, struct pool_item *it)
 {
 	struct sandbox_spec spec;
-	uint64_t number = stand_for(p, it, &spec);
+	uint64_t number = prebuilt_for(p, it, &spec);
 	int r = number ? build(p, it, &spec, number) : 0;
 
 	if (r < 0) {
 		pool_lock(p);
-		stand_forget(&p->stand);
+		prebuilt_forget(&p->prebuilt);
 		pool_unlock(p);
 	}
 	return r;
@@ -155,14 +155,14 @@ int pool_stand_up(struct pool *p, struct pool_item *it)
 /* --- on layers --- */
 
 /* Who has none, or NULL. Called locked. */
-static const struct stand_layered *lacking(const struct pool *p)
+static const struct prebuilt_layered *lacking(const struct pool *p)
 {
-	for (unsigned i = 0; i < STAND_KNOWN; i++) {
-		const struct stand_layered *l = &p->stand.layered[i];
+	for (unsigned i = 0; i < PREBUILT_KNOWN; i++) {
+		const struct prebuilt_layered *l = &p->prebuilt.layered[i];
 		bool there = !l->number;
 
 		for (unsigned k = 0; !there && k < p->ready; k++)
-			there = p->items[(p->first + k) % p->target].stands == l->number;
+			there = p->items[(p->first + k) % p->target].prebuilt == l->number;
 		if (!there)
 			return l;
 	}
@@ -172,23 +172,23 @@ static const struct stand_layered *lacking(const struct pool *p)
 /* Called locked. */
 static bool any(const struct pool *p)
 {
-	for (unsigned i = 0; i < STAND_KNOWN; i++)
-		if (p->stand.layered[i].number)
+	for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
+		if (p->prebuilt.layered[i].number)
 			return true;
 	return false;
 }
 
-uint64_t pool_stand_wait(struct pool *p)
+uint64_t pool_prebuilt_wait(struct pool *p)
 {
 	uint64_t now = clock_mono_ns();
 
 	if (p->env->stage || !lacking(p)) {
-		p->stand_due = 0;
+		p->prebuilt_due = 0;
 		return any(p) ? LOOK_NS : UINT64_MAX;
 	}
-	if (!p->stand_due)
-		p->stand_due = now + LATER_NS;
-	return now < p->stand_due ? p->stand_due - now : 0;
+	if (!p->prebuilt_due)
+		p->prebuilt_due = now + LATER_NS;
+	return now < p->prebuilt_due ? p->prebuilt_due - now : 0;
 }
 
 static uint64_t meminfo(const char *text, const char *name)
@@ -210,17 +210,17 @@ bool pool_memory_short(void)
 static void expire(struct pool *p, uint64_t time)
 {
 	pool_lock(p);
-	stand_expire(&p->stand, time);
+	prebuilt_expire(&p->prebuilt, time);
 	pool_unlock(p);
 }
 
-void pool_stand_look(struct pool *p)
+void pool_prebuilt_check(struct pool *p)
 {
 	const uint64_t now = clock_mono_ns();
 
-	if (now < p->stand_look)
+	if (now < p->prebuilt_check)
 		return;
-	p->stand_look = now + LOOK_NS;
+	p->prebuilt_check = now + LOOK_NS;
 	expire(p, pool_memory_short() ? UINT64_MAX : now > IDLE_NS ? now - IDLE_NS : 0);
 }
 
@@ -233,7 +233,7 @@ static bool take_shell(struct pool *p, const struct sandbox_spec *spec, struct p
 	for (unsigned i = 0; i < p->ready; i++) {
 		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (it->stands || (it->shell.used && it->shell.tenant != spec->tenant) ||
+		if (it->prebuilt || (it->shell.used && it->shell.tenant != spec->tenant) ||
 		    pool_limits_lifted(&it->shell, &want) || it->shell.steered != net ||
 		    (net && !steer_same(&it->shell.rules, &spec->net)))
 			continue;
@@ -257,7 +257,7 @@ bool pool_make_room(struct pool *p)
 	for (unsigned i = 0; drop && i < p->ready; i++) {
 		struct pool_item *x = &p->items[(p->first + i) % p->target], first = p->items[p->first];
 
-		if (x->stands)
+		if (x->prebuilt)
 			continue;
 		p->items[p->first] = *x;
 		*x = first;
@@ -271,9 +271,9 @@ bool pool_make_room(struct pool *p)
 	return drop || !full;
 }
 
-void pool_stand_layered(struct pool *p)
+void pool_prebuild_layered(struct pool *p)
 {
-	const struct stand_layered *l;
+	const struct prebuilt_layered *l;
 	struct sandbox_spec spec;
 	struct cgroup_limits want;
 	struct pool_item it;
@@ -301,7 +301,7 @@ void pool_stand_layered(struct pool *p)
 	if (!got && number)
 		got = take_shell(p, &spec, &it);
 	/* The next one's turn, or another try. */
-	p->stand_due = got ? 0 : clock_mono_ns() + AGAIN_NS;
+	p->prebuilt_due = got ? 0 : clock_mono_ns() + AGAIN_NS;
 	pool_unlock(p);
 	if (!got)
 		return;
@@ -321,16 +321,16 @@ void pool_stand_layered(struct pool *p)
 		return;
 	}
 	pool_lock(p);
-	stand_forget_layered(&p->stand, number);
+	prebuilt_forget_layered(&p->prebuilt, number);
 	pool_unlock(p);
 	pool_item_end(p, &it);
 }
 
-void pool_unstand(struct pool *p, const char *layer)
+void pool_drop_prebuilt(struct pool *p, const char *layer)
 {
 	pool_lock(p);
 	pool_share_forget(p, layer);
-	if (stand_forget_layer(&p->stand, layer) || p->share.look)
+	if (prebuilt_forget_layer(&p->prebuilt, layer) || p->share.look)
 		pthread_cond_signal(&p->work);
 	pool_unlock(p);
 }

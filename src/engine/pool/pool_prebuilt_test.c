@@ -13,7 +13,7 @@ static const char *const *args(void)
 }
 
 /* The warden's child, other than @but, in whose root the layer's file is; 0 = none. */
-static pid_t standing(pid_t warden, pid_t but)
+static pid_t find_prebuilt(pid_t warden, pid_t but)
 {
 	char path[96], text[65536], *at, *end;
 	struct dirent *d;
@@ -38,11 +38,11 @@ static pid_t standing(pid_t warden, pid_t but)
 }
 
 /* Until there is one, or none. */
-static pid_t wait_standing(pid_t warden, pid_t but, bool want)
+static pid_t wait_prebuilt(pid_t warden, pid_t but, bool want)
 {
 	pid_t pid = 0;
 
-	for (int i = 0; i < 2000 && !(pid = standing(warden, but)) == want; i++)
+	for (int i = 0; i < 2000 && !(pid = find_prebuilt(warden, but)) == want; i++)
 		wt_sleep_ms(5);
 	return pid;
 }
@@ -67,7 +67,7 @@ static bool make_layer(struct wt *w, struct sandbox_spec *spec, char id[ID_SIZE]
 static bool get_standing(struct wt *w, const struct sandbox_spec *spec, struct st_box *b)
 {
 	for (int i = 0; i < 20; i++) {
-		pid_t stood = wait_standing(w->pid, 0, true);
+		pid_t stood = wait_prebuilt(w->pid, 0, true);
 
 		if (!st_create(w, spec, b))
 			return false;
@@ -107,7 +107,7 @@ TEST(who_comes_back_to_a_layer_gets_the_one_that_stands_and_it_was_nobodys)
 		CHECK_EQ(st_run(&b, 0, "cat /run/cloche/generation"), 0);
 		snprintf(told[i], sizeof(told[i]), "%.60s", b.out);
 		/* The next is there before this one has gone: they have nothing in common. */
-		next = wait_standing(w.pid, stood, true);
+		next = wait_prebuilt(w.pid, stood, true);
 		CHECK(next > 0 && next != stood);
 		CHECK(st_end(&w, &b));
 	}
@@ -115,10 +115,10 @@ TEST(who_comes_back_to_a_layer_gets_the_one_that_stands_and_it_was_nobodys)
 	/* Nobody but its tenant. */
 	spec.tenant = 8;
 	CHECK(client_create(w.client, &spec, &b.s, &e) < 0);
-	CHECK(wait_standing(w.pid, 0, true) > 0);
+	CHECK(wait_prebuilt(w.pid, 0, true) > 0);
 	/* It keeps no layer from being removed, and goes with it. */
 	CHECK_EQ(client_unseal(w.client, id, &e), 0);
-	CHECK_EQ(wait_standing(w.pid, 0, false), 0);
+	CHECK_EQ(wait_prebuilt(w.pid, 0, false), 0);
 	CHECK(none_half_made());
 	CHECK(st_stop(&w));
 }
@@ -133,7 +133,7 @@ TEST(what_stands_dies_with_a_warden_that_is_killed)
 	CHECK(make_layer(&w, &spec, id));
 	CHECK(come_and_go(&w, &spec));
 	CHECK(come_and_go(&w, &spec));
-	stood = wait_standing(w.pid, 0, true);
+	stood = wait_prebuilt(w.pid, 0, true);
 	CHECK(stood > 0);
 	kt_crash(&w);
 	snprintf(path, sizeof(path), "/proc/%d/root/etc/of-the-layer", (int)stood);

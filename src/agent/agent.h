@@ -72,7 +72,7 @@ void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t l
 void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which);
 
 /* The part that needs no image: namespaces, /proc, /dev, pivot_root, privileges, filter. 0 or -errno with the stage. */
-int shell_enter(struct agent *a, enum frame_stage *stage);
+int blank_enter(struct agent *a, enum frame_stage *stage);
 /*
  * The sandbox's own control groups (group_view.c): mounts them in the base, which is at @base; moves them into /sys, whose folder is @sys;
  * and opens the file that counts OOM kills, in the sandbox's root.

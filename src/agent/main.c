@@ -3,7 +3,7 @@
  *
  * Theory of operation. The host clones this program into new namespaces, as root of the sandbox's user namespace,
  * with a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds
- * everything that needs no image and locks itself (shell.c), says READY, then serves frames one by one: MOUNTS ahead,
+ * everything that needs no image and locks itself (blank.c), says READY, then serves frames one by one: MOUNTS ahead,
  * if any, SETUP once (setup.c), then any number of EXEC and SIGNAL. It is single-threaded and waits on two
  * descriptors: the socket and a signalfd for SIGCHLD.
  *
@@ -485,7 +485,7 @@ int main(int argc, char **argv)
 	in.data = in.small;
 	in.size = SMALL;
 
-	r = shell_enter(&a, &stage);
+	r = blank_enter(&a, &stage);
 	a.groups_at = "";
 	if (argc > 1)
 		memset(argv[1] + 1, 0, strlen(argv[1] + 1)); /* names of the host's, which /proc/1/cmdline would show */

@@ -8,7 +8,7 @@
 #define PR_GET_TAGGED_ADDR_CTRL 56
 #endif
 #define KEEP_CAPS 16U /* SECBIT_KEEP_CAPS: PR_SET_KEEPCAPS needs no privilege, the other bits do */
-#define NO_AMBIENT 192U /* SECBIT_NO_CAP_AMBIENT_RAISE and its lock: every process of a sandbox has them (agent/shell.c) */
+#define NO_AMBIENT 192U /* SECBIT_NO_CAP_AMBIENT_RAISE and its lock: every process of a sandbox has them (agent/blank.c) */
 #define PER_LINUX32 8U
 #define ARCH_GET_CPUID 0x1011
 

@@ -4,7 +4,7 @@
 
 #include <poll.h>
 
-/* A create waits for a shell when none is ready; a destroy or a freeze for processes that are slow to stop. */
+/* A create waits for a blank when none is ready; a destroy or a freeze for processes that are slow to stop. */
 #define ANSWER_MS 60000
 
 struct client {

@@ -6,7 +6,7 @@
  * fixed-size structs (warden/msg.h) and nothing else: no JSON, no HTTP, no archives, no configuration file. The daemon
  * is assumed to be in somebody else's hands: what may be mounted is said by root on the command line.
  *
- * One thread serves; two more belong to the pool, one that makes shells ahead and one that cleans up behind. All have
+ * One thread serves; two more belong to the pool, one that makes blanks ahead and one that cleans up behind. All have
  * given up every privilege that making a sandbox does not take (warden/privileges.h) before the first byte is read.
  * Its children are the agents. Connections come and go, sandboxes stay; SIGTERM ends all of them and cleans up. With
  * --keep they outlive even this program, however it ends: the next one finds them by their records (engine/blank/keep.h).

@@ -130,7 +130,7 @@ TEST(random_bytes_and_wrong_sizes_make_nothing_and_end_the_connection)
 	CHECK_EQ(made(c), 0);
 	for (int i = 0; i < 200 && wt_fds(w.pid) != fds; i++)
 		wt_sleep_ms(5);
-	CHECK(wt_fds(w.pid) <= fds + 40); /* the pool's shells may have come meanwhile */
+	CHECK(wt_fds(w.pid) <= fds + 40); /* the pool's blanks may have come meanwhile */
 	CHECK_EQ(wt_stop(&w), 0);
 	CHECK_EQ(rmdir(dir), 0);
 }
@@ -611,7 +611,7 @@ TEST(after_a_warden_was_killed_its_sandboxes_go_on_and_the_next_one_sweeps_up)
 		wt_sleep_ms(20);
 		CHECK_EQ(client_counts(w.client, &n, &e), 0);
 	} while (n.ready < 3);
-	/* The pool's maker is the last thread: its children are the shells, and our sandbox. */
+	/* The pool's maker is the last thread: its children are the blanks, and our sandbox. */
 	for (unsigned found = n.ready = 0; found < 3;) {
 		DIR *d;
 		struct dirent *t;
@@ -640,7 +640,7 @@ TEST(after_a_warden_was_killed_its_sandboxes_go_on_and_the_next_one_sweeps_up)
 	CHECK_EQ(waitpid(w.pid, &status, 0), w.pid);
 	w.pid = 0;
 	wt_stop(&w);
-	/* Shells nobody has end by themselves. Ours goes on: we have its socket. */
+	/* Blanks nobody has end by themselves. Ours goes on: we have its socket. */
 	for (int i = 0; i < 3; i++) {
 		CHECK(wt_gone(pidfd[i], 5000));
 		fd_close(pidfd[i]);

@@ -176,7 +176,7 @@ int exec_become_with(const struct agent *a, uint32_t uid, uint32_t gid, const vo
 	} else if (uid != a->single_id - 1 || gid != a->single_id - 1) {
 		return -EINVAL;
 	}
-	return caps_set(keep, keep); /* inheritable, so that they outlast the execve: see shell.c */
+	return caps_set(keep, keep); /* inheritable, so that they outlast the execve: see blank.c */
 }
 
 /* On our memory and its own stack: raw system calls only. */

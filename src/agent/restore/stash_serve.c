@@ -82,7 +82,7 @@ static int place_fds(int *fds)
 	return r < 0 ? r : sys_close_range(AGENT_BASE + 1, ~0U, 0);
 }
 
-/* As engine/blank/shell.c's child up to its execve. */
+/* As engine/blank/blank.c's child up to its execve. */
 static void become_agent(struct holder *h, const struct stash_ask *q, int *fds)
 {
 	int r = sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* the warden's: it is our parent */
@@ -117,7 +117,7 @@ static void become_agent(struct holder *h, const struct stash_ask *q, int *fds)
 
 /* ---- in the holder ---------------------------------------------------------------------------------------------- */
 
-/* The owner of the user namespace is the sandbox's first id, which nobody outside has: see engine/blank/shell.c. */
+/* The owner of the user namespace is the sandbox's first id, which nobody outside has: see engine/blank/blank.c. */
 static long clone_owned(const struct stash_ask *q, const int *fds, int *ret_pidfd)
 {
 	const uid_t keep = (uid_t)-1;

@@ -1,6 +1,6 @@
 #include "base/base.h"
 #include "base/sys.h"
-#include "engine/blank/shell.h"
+#include "engine/blank/blank.h"
 
 #include <poll.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
 
 #include <poll.h>
 
-int score_set(const struct shell *s, struct err *e)
+int score_set(const struct blank *s, struct err *e)
 {
 	struct pollfd dead = { .fd = s->pidfd, .events = POLLIN };
 	AUTO_CLOSE int fd = -1;

@@ -15,7 +15,7 @@
 
 struct slots {
 	int fd; /* -1 without root: one sandbox per process, no ranges */
-	pthread_mutex_t lock; /* shells are made and ended by different threads */
+	pthread_mutex_t lock; /* blanks are made and ended by different threads */
 	uint32_t next;
 	uint8_t *mine; /* slots of this process: a file lock does not stop its own holder */
 };

@@ -26,7 +26,7 @@ struct start {
 void stash_init(struct stash *s)
 {
 	*s = (struct stash){ .pidfd = -1, .control = -1 };
-	shell_init(&s->place);
+	blank_init(&s->place);
 }
 
 /* On the warden's memory, on a stack of its own: calls of base/sys.h, or such that cannot fail. */
@@ -104,7 +104,7 @@ static int take_group(struct env *v, struct stash *s, uint64_t limit, struct err
 {
 	const unsigned controllers = v->controllers & CGROUP_BIT(CGROUP_MEMORY);
 	const struct cgroup_limits l = { .memory = limit + OTHER_BYTES };
-	int r = shell_place(v, &s->place, controllers, e);
+	int r = blank_place(v, &s->place, controllers, e);
 
 	return r == 0 && controllers ? cgroup_limit(&v->cgroups, &s->place.cgroup, &l, e) : r;
 }
@@ -202,6 +202,6 @@ void stash_end(struct env *v, struct stash *s)
 	}
 	fd_close(s->control);
 	fd_close(s->pidfd);
-	shell_end(v, &s->place, NULL);
+	blank_end(v, &s->place, NULL);
 	stash_init(s);
 }

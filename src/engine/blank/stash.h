@@ -7,14 +7,14 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "engine/blank/shell.h"
+#include "engine/blank/blank.h"
 #include "proto/stash.h"
 
 struct stash {
 	pid_t pid; /* 0: there is none */
 	int pidfd, control;
 	uint64_t bytes; /* that it holds */
-	struct shell place; /* its slot and control group; no sandbox */
+	struct blank place; /* its slot and control group; no sandbox */
 };
 
 void stash_init(struct stash *s);

@@ -1,5 +1,5 @@
 /*
- * The agent's base (agent/shell.c) with a sandbox's control groups of version 1 in it, as agent/group_view.c mounts them where this is
+ * The agent's base (agent/blank.c) with a sandbox's control groups of version 1 in it, as agent/group_view.c mounts them where this is
  * missing. It is made once for a slot and copied whole for each sandbox that has the slot: one call of the kernel instead of ten, and
  * the pool's own mount namespace, which agents start in, does not have the host's groups.
  */

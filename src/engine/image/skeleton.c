@@ -376,7 +376,7 @@ static int fill_groups(int dir)
 	return r == 0 ? put_file(dir, "base/c/cpu.max", "max 100000\n", 0444) : r;
 }
 
-/* The agent's stepping stone: see agent/shell.c. */
+/* The agent's stepping stone: see agent/blank.c. */
 static int fill_base(int dir)
 {
 	static const char *const places[] = { "base", "base/n", "base/p", "base/e", "base/s", "base/c", "base/k" };

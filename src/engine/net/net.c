@@ -22,14 +22,14 @@
 #define WHO_PAUSE_NS 2000000000ULL
 
 /* A sandbox taken over has no descriptor of its namespace here; its first process leads there as well. */
-static int enter(const struct shell *s, struct err *e)
+static int enter(const struct blank *s, struct err *e)
 {
 	int r = sys_setns(s->net >= 0 ? s->net : s->pidfd, CLONE_NEWNET);
 
 	return r < 0 ? err_sys(e, r == -ESRCH ? ERR_LOST : ERR_INTERNAL, r, "enter the sandbox's network namespace") : 0;
 }
 
-/* Without root there is no way back, and no need: see engine/blank/shell.c. */
+/* Without root there is no way back, and no need: see engine/blank/blank.c. */
 static int leave(const struct env *v, int r, struct err *e)
 {
 	int back = v->rootless ? 0 : sys_setns(v->net, CLONE_NEWNET);
@@ -49,7 +49,7 @@ static void close_late(struct warden *w, int fd)
 		fd_close(fd);
 }
 
-static int change(struct warden *w, const struct shell *s, const struct sandbox_spec *spec, int way[STEER_SOCKETS],
+static int change(struct warden *w, const struct blank *s, const struct sandbox_spec *spec, int way[STEER_SOCKETS],
 		  struct err *e)
 {
 	const bool net = spec->flags & SPEC_NET;
@@ -67,7 +67,7 @@ static int change(struct warden *w, const struct shell *s, const struct sandbox_
 	return r;
 }
 
-int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, struct err *e)
+int net_fit(struct warden *w, struct blank *s, const struct sandbox_spec *spec, struct err *e)
 {
 	const bool net = spec->flags & SPEC_NET;
 	int way[STEER_SOCKETS] = { -1, -1, -1 }, r;
@@ -96,7 +96,7 @@ int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, 
 void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS])
 {
 	for (unsigned i = 0; i < STEER_SOCKETS; i++)
-		ret[i] = TAKE_FD(s->shell.way[i]);
+		ret[i] = TAKE_FD(s->blank.way[i]);
 }
 
 /* Before it is done: a warden that finds the record knows that the namespace is not what it was. */
@@ -105,8 +105,8 @@ static int note_late(struct warden *w, struct warden_sandbox *s, struct err *e)
 	uint32_t flags = RECORD_STEERED | (s->frozen ? RECORD_FROZEN : 0);
 	int r;
 
-	keep_settle(&s->shell);
-	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, flags) : 0;
+	keep_settle(&s->blank);
+	r = s->blank.recorded ? records_flag(&w->env.records, s->blank.slot, flags) : 0;
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
 }
 
@@ -129,8 +129,8 @@ static int steer_late(struct warden_sandbox *s, const struct steer_rules *rules,
 		steer_down(NULL, NULL);
 		return r;
 	}
-	s->shell.steered = true;
-	s->shell.rules = *rules;
+	s->blank.steered = true;
+	s->blank.rules = *rules;
 	return 0;
 }
 
@@ -138,13 +138,13 @@ static int give(struct warden *w, struct warden_sandbox *s, const struct steer_r
 {
 	int late = -1, r;
 
-	if (!s->shell.steered) {
+	if (!s->blank.steered) {
 		r = note_late(w, s, e);
 		if (r == 0)
-			r = enter(&s->shell, e);
+			r = enter(&s->blank, e);
 		return r < 0 ? r : leave(&w->env, steer_late(s, rules, ret_sockets, e), e);
 	}
-	r = enter(&s->shell, e);
+	r = enter(&s->blank, e);
 	if (r < 0)
 		return r;
 	/* Sockets first: they can fail for a reason that is somebody else's, and then nothing has changed. */
@@ -160,7 +160,7 @@ static int give(struct warden *w, struct warden_sandbox *s, const struct steer_r
 			fd_close_many(ret_sockets, STEER_SOCKETS);
 	}
 	if (r == 0)
-		s->shell.rules = *rules;
+		s->blank.rules = *rules;
 	close_late(w, late);
 	return leave(&w->env, r, e);
 }
@@ -169,7 +169,7 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 	       struct err *e)
 {
 	static const struct steer_rules any = { .mode = STEER_OPEN };
-	const bool had = s->shell.steered;
+	const bool had = s->blank.steered;
 	int r = steer_check(rules, e);
 
 	if (r == 0 && !had && !ret_sockets) {
@@ -194,7 +194,7 @@ int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, i
 
 	if (s->vm) /* what is inside is behind its agent's socket */
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a virtual machine's network is its own");
-	r = enter(&s->shell, e);
+	r = enter(&s->blank, e);
 	if (r < 0)
 		return r;
 	fd = socket(family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
@@ -222,14 +222,14 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 	*ret = (struct warden_they){ 0 };
 	if (s->vm)
 		return 0; /* it would be cloche-vmm */
-	r = enter(&s->shell, e);
+	r = enter(&s->blank, e);
 	if (r < 0)
 		return r;
 	r = leave(&w->env, diag_inode(&c, &inode, e), e);
 	if (r == -ENOENT)
 		return 0;
 	/* A sandbox that makes this slow, with processes and descriptors without number, is not looked at so soon again. */
-	if (r == 0 && inode && clock_mono_ns() >= s->no_who && !holder_find(s->shell.pid, inode, ret))
+	if (r == 0 && inode && clock_mono_ns() >= s->no_who && !holder_find(s->blank.pid, inode, ret))
 		s->no_who = clock_mono_ns() + WHO_PAUSE_NS;
 	return r;
 }
@@ -238,8 +238,8 @@ int warden_denied(struct warden *w, struct warden_sandbox *s, struct steer_denie
 {
 	int r;
 
-	if (!s->shell.steered)
+	if (!s->blank.steered)
 		return 0;
-	r = enter(&s->shell, e);
+	r = enter(&s->blank, e);
 	return r < 0 ? r : leave(&w->env, steer_denied(ret, e), e);
 }

@@ -11,13 +11,13 @@
 
 struct cleanup {
 	struct cleanup *next;
-	struct shell shell;
+	struct blank blank;
 	struct root root;
 };
 
-/* One shell in the making: while its agent works, the next is begun. */
+/* One blank in the making: while its agent works, the next is begun. */
 struct way {
-	struct shell_start start;
+	struct blank_start start;
 	struct pool_item item;
 	uint64_t since;
 	bool busy;
@@ -48,13 +48,13 @@ struct share {
 	uint64_t asked; /* when */
 	struct pool_item item[SHARE_AHEAD]; /* made for it */
 	unsigned n;
-	struct shell_start start;
+	struct blank_start start;
 };
 
 struct pool {
 	struct env *env;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* for who waits for a shell or for the end of cleaning */
+	pthread_cond_t changed; /* for who waits for a blank or for the end of cleaning */
 	pthread_cond_t work; /* for the maker */
 	pthread_cond_t dirt; /* for the janitor */
 	pthread_t maker, janitor;
@@ -98,7 +98,7 @@ void pool_item_end(struct pool *p, struct pool_item *it);
 /* Its oldest. Called locked. */
 struct pool_item pool_pop(struct pool *p);
 /* Starts one for @g with @start; its agent is still at work when this returns. Of the maker's thread. */
-int pool_make(struct pool *p, struct shell_start *start, const struct pool_guess *g, struct pool_item *ret, struct err *e);
+int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, struct pool_item *ret, struct err *e);
 /* Until its agent is ready; else it is ended. */
 int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e);
 /* How many are in the making. Each has its place in the pool already. Of the maker's thread. */
@@ -113,7 +113,7 @@ int pool_prebuild(struct pool *p, struct pool_item *it);
 uint64_t pool_prebuilt_wait(struct pool *p);
 /* Lets go of those nobody has asked for in a while, and of all when memory is short. Not locked. */
 void pool_prebuilt_check(struct pool *p);
-/* Makes it, of a shell that is ready. */
+/* Makes it, of a blank that is ready. */
 void pool_prebuild_layered(struct pool *p);
 /* For one that is made besides: when the pool is full, one that is ready goes. False: there is no room. */
 bool pool_make_room(struct pool *p);

@@ -32,7 +32,7 @@ struct cgroup_limits limit_groups(const struct spec_limits *want)
 	};
 }
 
-int limit_set(struct env *v, struct shell *s, const struct root *root, const struct spec_limits *want, struct err *e)
+int limit_set(struct env *v, struct blank *s, const struct root *root, const struct spec_limits *want, struct err *e)
 {
 	struct cgroup_limits l = limit_groups(want);
 

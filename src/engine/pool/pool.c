@@ -30,12 +30,12 @@ static bool lifted(bool limited, const struct cgroup_limits *have, const struct 
 			   (have->cpu_milli && !want->cpu_milli));
 }
 
-bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l)
+bool pool_limits_lifted(const struct blank *s, const struct cgroup_limits *l)
 {
 	return lifted(s->limited, &s->limits, l);
 }
 
-bool pool_limits_same(const struct shell *s, const struct cgroup_limits *l)
+bool pool_limits_same(const struct blank *s, const struct cgroup_limits *l)
 {
 	return s->limited && s->limits.memory == l->memory && s->limits.pids == l->pids &&
 	       s->limits.cpu_milli == l->cpu_milli;
@@ -63,7 +63,7 @@ static void keep_ground(struct pool *p, struct ground *g)
 }
 
 /* Until the agent is dead: what it started on is in use no longer. */
-static void wait_start(const struct shell *s)
+static void wait_start(const struct blank *s)
 {
 	struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
 
@@ -74,7 +74,7 @@ static void wait_start(const struct shell *s)
 
 void pool_item_end(struct pool *p, struct pool_item *it)
 {
-	shell_end(p->env, &it->shell, NULL);
+	blank_end(p->env, &it->blank, NULL);
 	early_done(&it->early);
 	root_done(&it->root);
 }
@@ -84,25 +84,25 @@ static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item 
 {
 	/* A limit can be lifted later, but none be set where there was none. */
 	const struct upper_opts o = { .size = g->size ? g->size : UPPER_SIZE, .inodes = g->inodes ? g->inodes : UPPER_INODES,
-				      .uid_base = it->shell.uid_base };
+				      .uid_base = it->blank.uid_base };
 	int r;
 
 	/* A staged mount must be made in the namespace that will use it, which this thread is not in. */
 	if (!p->env->stage) {
-		r = early_make(p->env, &p->img, &it->shell, &o, g->cpus, &it->early, e);
+		r = early_make(p->env, &p->img, &it->blank, &o, g->cpus, &it->early, e);
 		if (r < 0)
 			return r;
 	}
-	if (pool_limits_same(&it->shell, &g->limits))
+	if (pool_limits_same(&it->blank, &g->limits))
 		return 0;
-	r = cgroup_limit(&p->env->cgroups, &it->shell.cgroup, &g->limits, e);
-	it->shell.limits = g->limits;
-	it->shell.limited = r == 0;
+	r = cgroup_limit(&p->env->cgroups, &it->blank.cgroup, &g->limits, e);
+	it->blank.limits = g->limits;
+	it->blank.limited = r == 0;
 	return r;
 }
 
 /* @g: NULL when nothing is known of who will have it. @old: what others have left may be used. */
-static int make(struct pool *p, struct shell_start *start, const struct pool_guess *g, bool old, struct pool_item *ret,
+static int make(struct pool *p, struct blank_start *start, const struct pool_guess *g, bool old, struct pool_item *ret,
 		struct err *e)
 {
 	struct pool_item it = { 0 };
@@ -123,20 +123,20 @@ static int make(struct pool *p, struct shell_start *start, const struct pool_gue
 	start->keep_net = true;
 	start->steer = g && g->net ? &g->rules : NULL;
 	start->image = p->img.base >= 0 ? &p->img : &p->env->image;
-	r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
+	r = blank_make(p->env, start, p->env->controllers, 0, &it.blank, e);
 	/* Who has no use for a network must not suffer from one that cannot be made; who has is told when asking. */
 	if (r < 0 && start->steer && r != -EPIPE && r != -ETIMEDOUT) {
 		log_warn("no network stands ahead: %s", e->msg);
 		start->steer = NULL;
-		r = shell_make(p->env, start, p->env->controllers, 0, &it.shell, e);
+		r = blank_make(p->env, start, p->env->controllers, 0, &it.blank, e);
 	}
 	if (r < 0)
 		return r;
 	if (g)
 		r = prepare(p, g, &it, e);
 	if (r < 0) {
-		wait_start(&it.shell);
-		shell_start_release(p->env, start);
+		wait_start(&it.blank);
+		blank_start_release(p->env, start);
 		pool_item_end(p, &it);
 		return r;
 	}
@@ -144,7 +144,7 @@ static int make(struct pool *p, struct shell_start *start, const struct pool_gue
 	return 0;
 }
 
-int pool_make(struct pool *p, struct shell_start *start, const struct pool_guess *g, struct pool_item *ret, struct err *e)
+int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, struct pool_item *ret, struct err *e)
 {
 	return make(p, start, g, true, ret, e);
 }
@@ -173,7 +173,7 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
  * What its agent said first, left on the socket for who will have the sandbox: 1 = READY, 0 = nothing yet, or why it
  * gave up. A socket whose other end is closed can be read as well, so that it can be read says nothing.
  */
-static int first_frame(const struct shell *s, int started, struct err *e)
+static int first_frame(const struct blank *s, int started, struct err *e)
 {
 	uint8_t data[64];
 	struct iovec iov = { data, sizeof(data) };
@@ -198,14 +198,14 @@ static int first_frame(const struct shell *s, int started, struct err *e)
 
 int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e)
 {
-	struct pollfd polls[] = { { .fd = it->shell.sock, .events = POLLIN }, { .fd = it->shell.pidfd, .events = POLLIN } };
+	struct pollfd polls[] = { { .fd = it->blank.sock, .events = POLLIN }, { .fd = it->blank.pidfd, .events = POLLIN } };
 	const uint64_t until = clock_mono_ns() + READY_NS;
 	int said = 0;
 
 	while (said == 0 && clock_mono_ns() < until)
 		if (poll(polls, ARRAY_LEN(polls), 1000) > 0)
-			said = first_frame(&it->shell, 0, e);
-	if (said > 0 && score_set(&it->shell, e) == 0)
+			said = first_frame(&it->blank, 0, e);
+	if (said > 0 && score_set(&it->blank, e) == 0)
 		return 0;
 	said = said > 0 ? -ECHILD : said;
 	pool_item_end(p, it);
@@ -232,9 +232,9 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 	for (unsigned i = 0; i < WAYS; i++) {
 		const struct way *w = &p->ways[i];
 
-		polls[i] = (struct pollfd){ .fd = w->busy ? w->item.shell.sock : -1, .events = POLLIN };
+		polls[i] = (struct pollfd){ .fd = w->busy ? w->item.blank.sock : -1, .events = POLLIN };
 		/* We have a copy of the agent's end: its death alone does not close it. */
-		polls[WAYS + i] = (struct pollfd){ .fd = w->busy ? w->item.shell.pidfd : -1, .events = POLLIN };
+		polls[WAYS + i] = (struct pollfd){ .fd = w->busy ? w->item.blank.pidfd : -1, .events = POLLIN };
 	}
 	if (poll(polls, 2 * WAYS, wait_ms) < 0)
 		return errno == EINTR ? 0 : -errno;
@@ -246,9 +246,9 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 			continue;
 		said = 0;
 		if (polls[i].revents || polls[WAYS + i].revents) {
-			shell_start_release(p->env, &w->start);
-			said = first_frame(&w->item.shell, w->start.error, e);
-			if (said > 0 && score_set(&w->item.shell, e) < 0)
+			blank_start_release(p->env, &w->start);
+			said = first_frame(&w->item.blank, w->start.error, e);
+			if (said > 0 && score_set(&w->item.blank, e) < 0)
 				said = -ECHILD;
 		}
 		if (said == 0 && clock_mono_ns() - w->since > READY_NS)
@@ -262,7 +262,7 @@ static int collect(struct pool *p, int wait_ms, struct err *e)
 		}
 		r = said < 0 ? said : r;
 		pool_item_end(p, &w->item);
-		shell_start_release(p->env, &w->start);
+		blank_start_release(p->env, &w->start);
 	}
 	return r;
 }
@@ -429,7 +429,7 @@ static void *maker_main(void *arg)
 	for (unsigned i = 0; i < WAYS; i++) {
 		if (!p->ways[i].busy)
 			continue;
-		wait_start(&p->ways[i].item.shell);
+		wait_start(&p->ways[i].item.blank);
 		pool_item_end(p, &p->ways[i].item);
 	}
 	image_host_done(&p->img);
@@ -445,7 +445,7 @@ static void clean_one(struct pool *p, struct cleanup *c)
 
 	/* Its files first: they are charged to the memory group. */
 	root_done(&c->root);
-	r = shell_end_keep(p->env, &c->shell, &left, &e);
+	r = blank_end_keep(p->env, &c->blank, &left, &e);
 	pool_lock(p);
 	keep_ground(p, &left);
 	pool_unlock(p);
@@ -488,7 +488,7 @@ static void *janitor_main(void *arg)
 static void unreserve(struct pool *p)
 {
 	for (unsigned i = 0; i < WAYS; i++)
-		shell_start_done(&p->ways[i].start);
+		blank_start_done(&p->ways[i].start);
 }
 
 /* Waits end in time, also when the wall clock is set back meanwhile. */
@@ -526,7 +526,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	pool_share_init(p);
 	/* Now, while the numbers are low. Without them it is only slower. */
 	for (unsigned i = 0; i < WAYS; i++)
-		shell_start_reserve(v, &p->ways[i].start);
+		blank_start_reserve(v, &p->ways[i].start);
 	pthread_mutex_init(&p->lock, NULL);
 	open_conds(p);
 	if (pthread_create(&p->janitor, NULL, janitor_main, p)) {
@@ -578,7 +578,7 @@ void pool_free(struct pool *p)
 	free(p);
 }
 
-static bool dead(const struct shell *s)
+static bool dead(const struct blank *s)
 {
 	struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
 
@@ -589,7 +589,7 @@ static bool dead(const struct shell *s)
 static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spec)
 {
 	const bool net = spec->flags & SPEC_NET;
-	const bool same = it->shell.steered == net && (!net || steer_same(&it->shell.rules, &spec->net));
+	const bool same = it->blank.steered == net && (!net || steer_same(&it->blank.rules, &spec->net));
 
 	return (it->prebuilt ? 1U : 0U) + (same ? 2U : 0U);
 }
@@ -602,7 +602,7 @@ static bool find_fit(struct pool *p, const struct sandbox_spec *spec, uint64_t n
 	for (unsigned i = 0; i < p->ready; i++) {
 		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (it->shell.used && it->shell.tenant != spec->tenant)
+		if (it->blank.used && it->blank.tenant != spec->tenant)
 			continue;
 		if (it->prebuilt && it->prebuilt != number)
 			continue;
@@ -637,7 +637,7 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 			it = pool_pop(p);
 			if (p->ready <= p->low || (it.prebuilt && spec->layers))
 				pthread_cond_signal(&p->work);
-			if (fit && !dead(&it.shell))
+			if (fit && !dead(&it.blank))
 				break;
 			pool_unlock(p);
 			pool_item_end(p, &it);
@@ -662,7 +662,7 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 	pool_unlock(p);
 	if (r < 0)
 		return r;
-	it.shell.tenant = tenant;
+	it.blank.tenant = tenant;
 	*ret = it;
 	return 0;
 }
@@ -677,14 +677,14 @@ void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox
 	pool_unlock(p);
 }
 
-int pool_clean(struct pool *p, struct shell *s, struct root *r)
+int pool_clean(struct pool *p, struct blank *s, struct root *r)
 {
 	struct cleanup *c = malloc(sizeof(*c));
 
 	if (!c)
 		return -ENOMEM;
-	*c = (struct cleanup){ .shell = *s, .root = *r };
-	shell_init(s);
+	*c = (struct cleanup){ .blank = *s, .root = *r };
+	blank_init(s);
 	root_init(r);
 	pool_lock(p);
 	*p->queue_end = c;
@@ -700,7 +700,7 @@ void pool_give_up(struct pool *p, struct pool_item *it)
 	if (!it->prebuilt)
 		it->root.early = it->early;
 	early_init(&it->early);
-	if (pool_clean(p, &it->shell, &it->root) < 0)
+	if (pool_clean(p, &it->blank, &it->root) < 0)
 		pool_item_end(p, it);
 }
 

@@ -1,20 +1,20 @@
 /*
- * Shells made ahead, and sandboxes cleaned up behind, each by a thread of its own, so that neither is ever on a
- * request's path. A shell leaves the pool once and never comes back.
+ * Blanks made ahead, and sandboxes cleaned up behind, each by a thread of its own, so that neither is ever on a
+ * request's path. A blank leaves the pool once and never comes back.
  */
 #pragma once
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/blank/blank.h"
 #include "engine/blank/env.h"
-#include "engine/blank/shell.h"
 #include "engine/rootfs/early.h"
 #include "engine/rootfs/root.h"
 
 struct pool;
 
 struct pool_item {
-	struct shell shell;
+	struct blank blank;
 	struct early early; /* sent already, or empty */
 	uint64_t prebuilt; /* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->early too */
 	struct root root;
@@ -35,10 +35,10 @@ struct pool_counts {
 };
 
 int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
-/* Ends every ready shell and waits for the cleaning. */
+/* Ends every ready blank and waits for the cleaning. */
 void pool_free(struct pool *p);
 /*
- * For @spec. Waits for one if none is ready. A shell that died waiting is never handed out. It stands on new ground, or on what a
+ * For @spec. Waits for one if none is ready. A blank that died waiting is never handed out. It stands on new ground, or on what a
  * sandbox of the same tenant left: user ids, empty cgroups, a network namespace in which nothing was ever sent.
  * No process, mount or file of another is ever in it.
  */
@@ -50,14 +50,14 @@ void pool_share_many(struct pool *p, const struct sandbox_spec *spec);
 /* A layer goes: nothing stands on it any more, in a moment. */
 void pool_drop_prebuilt(struct pool *p, const char *layer);
 /* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
-bool pool_limits_lifted(const struct shell *s, const struct cgroup_limits *l);
+bool pool_limits_lifted(const struct blank *s, const struct cgroup_limits *l);
 /* Whether these are the limits in force. */
-bool pool_limits_same(const struct shell *s, const struct cgroup_limits *l);
+bool pool_limits_same(const struct blank *s, const struct cgroup_limits *l);
 /* Ends an item that was taken and does not fit after all; it is empty afterwards. */
 void pool_give_up(struct pool *p, struct pool_item *it);
 /* Takes both over; -ENOMEM leaves them with the caller. */
-int pool_clean(struct pool *p, struct shell *s, struct root *r);
+int pool_clean(struct pool *p, struct blank *s, struct root *r);
 void pool_counts(struct pool *p, struct pool_counts *ret);
 void pool_wait(struct pool *p, unsigned ready);
-/* Removes what is kept for the next sandboxes; ready shells stay. */
+/* Removes what is kept for the next sandboxes; ready blanks stay. */
 void pool_trim(struct pool *p);

@@ -1,6 +1,6 @@
 /*
  * Sandboxes that stand ahead. For who asks for the same again and again: up to half of the pool, each as soon as its agent
- * is ready. On layers: one for each of a few requests, made of a shell that is ready a moment after the last was taken,
+ * is ready. On layers: one for each of a few requests, made of a blank that is ready a moment after the last was taken,
  * when who took it has what he came for: he and the maker would be in each other's way.
  */
 #include "engine/pool/internal.h"
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define LATER_NS 15000000ULL
-#define AGAIN_NS 500000000ULL /* no shell was fit for it */
+#define AGAIN_NS 500000000ULL /* no blank was fit for it */
 #define LOOK_NS 30000000000ULL
 #define IDLE_NS (20 * LOOK_NS) /* nobody has asked for it in so long: it goes */
 #define SHORT_PART 16U /* of all memory, that should be left */
@@ -41,7 +41,7 @@ static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct 
 	if (number) {
 		const struct cgroup_limits want = limit_groups(&ret->limits);
 
-		number = pool_limits_same(&it->shell, &want) ? number : 0;
+		number = pool_limits_same(&it->blank, &want) ? number : 0;
 	}
 	return number;
 }
@@ -80,9 +80,9 @@ static int open_all(const struct pool *p, const struct pool_item *it, const stru
 		r = ret[1 + x->pages] = pool_open_pages(p, spec, h.ancestor[x->pages]);
 	if (r < 0)
 		return r;
-	x->groups = it->shell.grouped ? (uint32_t)h.section[MEM_S_EXEC].n : 0;
+	x->groups = it->blank.grouped ? (uint32_t)h.section[MEM_S_EXEC].n : 0;
 	if (x->groups)
-		ret[frame_restore_fds(x).groups] = it->shell.group;
+		ret[frame_restore_fds(x).groups] = it->blank.group;
 	return (int)frame_restore_fds(x).n;
 }
 
@@ -105,7 +105,7 @@ static int send_restore(struct pool *p, const struct pool_item *it, const struct
 			len = frame_restore_encode(&x, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
 		assert(len >= 0);
 		frame_head(out, FRAME_RESTORE, n > 0 ? (uint8_t)n : 1, FRAME_RESTORE_AHEAD, (uint32_t)len);
-		r = fd_send(it->shell.sock, out, FRAME_HEAD + (size_t)len, fds, n > 0 ? (unsigned)n : 1);
+		r = fd_send(it->blank.sock, out, FRAME_HEAD + (size_t)len, fds, n > 0 ? (unsigned)n : 1);
 		if (x.groups)
 			fds[frame_restore_fds(&x).groups] = -1; /* its own */
 		fd_close_many(fds + 1, MEM_PAGE_FILES);
@@ -117,14 +117,14 @@ static int send_restore(struct pool *p, const struct pool_item *it, const struct
 static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec *spec, uint64_t number)
 {
 	struct err e = { 0 };
-	int r = root_build(p->env, &p->img, &it->shell, spec, &it->early, &it->root, &e);
+	int r = root_build(p->env, &p->img, &it->blank, spec, &it->early, &it->root, &e);
 
 	if (r == 0) {
 		it->root.setup.flags |= FRAME_SETUP_AHEAD;
-		r = root_send(&it->root, it->shell.sock, &e);
+		r = root_send(&it->root, it->blank.sock, &e);
 	}
 	if (r == 0 && p->env->keep)
-		r = keep_ahead(p->env, &it->shell, it->root.early.meminfo, it->root.early.upper, &e);
+		r = keep_ahead(p->env, &it->blank, it->root.early.meminfo, it->root.early.upper, &e);
 	if (r == 0 && p->env->keep && spec->flags & SPEC_MEMORY)
 		r = send_restore(p, it, spec, &e);
 	if (r < 0) {
@@ -225,7 +225,7 @@ void pool_prebuilt_check(struct pool *p)
 }
 
 /* One that can be made what @spec asks for. The others stay as they are, in their order but for the first. Called locked. */
-static bool take_shell(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
+static bool take_blank(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
 {
 	const struct cgroup_limits want = limit_groups(&spec->limits);
 	const bool net = spec->flags & SPEC_NET;
@@ -233,9 +233,9 @@ static bool take_shell(struct pool *p, const struct sandbox_spec *spec, struct p
 	for (unsigned i = 0; i < p->ready; i++) {
 		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (it->prebuilt || (it->shell.used && it->shell.tenant != spec->tenant) ||
-		    pool_limits_lifted(&it->shell, &want) || it->shell.steered != net ||
-		    (net && !steer_same(&it->shell.rules, &spec->net)))
+		if (it->prebuilt || (it->blank.used && it->blank.tenant != spec->tenant) ||
+		    pool_limits_lifted(&it->blank, &want) || it->blank.steered != net ||
+		    (net && !steer_same(&it->blank.rules, &spec->net)))
 			continue;
 		*ret = *it;
 		*it = p->items[p->first];
@@ -299,21 +299,21 @@ void pool_prebuild_layered(struct pool *p)
 	}
 	pool_lock(p);
 	if (!got && number)
-		got = take_shell(p, &spec, &it);
+		got = take_blank(p, &spec, &it);
 	/* The next one's turn, or another try. */
 	p->prebuilt_due = got ? 0 : clock_mono_ns() + AGAIN_NS;
 	pool_unlock(p);
 	if (!got)
 		return;
 	want = limit_groups(&spec.limits);
-	if (!pool_limits_same(&it.shell, &want)) {
-		r = cgroup_limit(&p->env->cgroups, &it.shell.cgroup, &want, &e);
-		it.shell.limits = want;
-		it.shell.limited = r == 0;
+	if (!pool_limits_same(&it.blank, &want)) {
+		r = cgroup_limit(&p->env->cgroups, &it.blank.cgroup, &want, &e);
+		it.blank.limits = want;
+		it.blank.limited = r == 0;
 		if (r < 0)
 			log_warn("nothing stands ahead: %s", e.msg);
 	}
-	it.shell.tenant = spec.tenant;
+	it.blank.tenant = spec.tenant;
 	if (r == 0)
 		r = build(p, &it, &spec, number);
 	if (r == 0) {

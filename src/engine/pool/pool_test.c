@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 
 /* All processes the warden started, as they stand in /proc. */
-static unsigned shells(pid_t pid, pid_t *ret, unsigned max)
+static unsigned blanks(pid_t pid, pid_t *ret, unsigned max)
 {
 	char path[96], text[65536], *at, *end;
 	struct dirent *d;
@@ -108,7 +108,7 @@ TEST(who_comes_after_one_without_limits_has_limits)
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
-TEST(more_creates_than_shells_wait_for_new_ones)
+TEST(more_creates_than_blanks_wait_for_new_ones)
 {
 	static const char *const more[] = { "--pool", "1", NULL };
 	struct client_sandbox s[12];
@@ -150,7 +150,7 @@ static bool fill_up(struct client *c, const struct sandbox_spec *spec, unsigned 
 	return n.ready == full;
 }
 
-TEST(a_shell_that_died_waiting_is_never_handed_out)
+TEST(a_blank_that_died_waiting_is_never_handed_out)
 {
 	static const char *const more[] = { "--pool", "4", NULL };
 	struct sandbox_spec spec;
@@ -166,7 +166,7 @@ TEST(a_shell_that_died_waiting_is_never_handed_out)
 		pid_t pid[16];
 
 		CHECK(fill_up(w.client, &spec, 4));
-		n = shells(w.pid, pid, ARRAY_LEN(pid));
+		n = blanks(w.pid, pid, ARRAY_LEN(pid));
 		CHECK_EQ(n, 4);
 		for (unsigned i = 0; i < n - spare; i++) {
 			AUTO_CLOSE int fd = sys_pidfd_open(pid[i], 0);
@@ -241,7 +241,7 @@ TEST(what_one_tenant_left_is_never_under_another)
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
-TEST(no_shell_is_used_twice)
+TEST(no_blank_is_used_twice)
 {
 	enum { LIVES = 100 };
 	static const char *const more[] = { "--pool", "3", NULL };
@@ -298,7 +298,7 @@ TEST(a_sandbox_that_is_handed_out_has_its_usual_turn_on_the_cpu)
 
 	CHECK(wt_open(&w, more));
 	CHECK(wait_ready(w.client, 4, &c));
-	CHECK_EQ(shells(w.pid, pid, ARRAY_LEN(pid)), 4);
+	CHECK_EQ(blanks(w.pid, pid, ARRAY_LEN(pid)), 4);
 	for (int i = 0; i < 4; i++)
 		CHECK_EQ(slice_of(pid[i]), usual ? SLICE_LONG_NS : 0); /* before 6.12 there is none to tell */
 	wt_spec(&spec);
@@ -314,7 +314,7 @@ TEST(a_sandbox_that_is_handed_out_has_its_usual_turn_on_the_cpu)
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
-TEST(the_pool_itself_gives_each_shell_once_and_counts_its_cleaning)
+TEST(the_pool_itself_gives_each_blank_once_and_counts_its_cleaning)
 {
 	static const struct sandbox_spec any;
 	struct env_opts o = { 0 };
@@ -334,15 +334,15 @@ TEST(the_pool_itself_gives_each_shell_once_and_counts_its_cleaning)
 	for (size_t i = 0; i < ARRAY_LEN(it); i++) {
 		CHECK_EQ(pool_take(p, &any, &it[i], &e), 0);
 		for (size_t k = 0; k < i; k++)
-			CHECK(it[k].shell.pid != it[i].shell.pid && it[k].shell.slot != it[i].shell.slot);
+			CHECK(it[k].blank.pid != it[i].blank.pid && it[k].blank.slot != it[i].blank.slot);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(it); i++) {
 		struct root r;
 
 		root_init(&r);
 		r.early = it[i].early;
-		CHECK_EQ(pool_clean(p, &it[i].shell, &r), 0);
-		CHECK_EQ(it[i].shell.pidfd, -1);
+		CHECK_EQ(pool_clean(p, &it[i].blank, &r), 0);
+		CHECK_EQ(it[i].blank.pidfd, -1);
 	}
 	pool_wait(p, 3);
 	pool_counts(p, &c);
@@ -362,10 +362,10 @@ static void still_pool(struct pool *p, struct pool_item *items, unsigned target)
 	pthread_cond_init(&p->dirt, NULL);
 	for (unsigned i = 0; i < target; i++) {
 		items[i] = (struct pool_item){ .prebuilt = i + 1 };
-		shell_init(&items[i].shell);
+		blank_init(&items[i].blank);
 		early_init(&items[i].early);
 		root_init(&items[i].root);
-		items[i].shell.slot = i + 1;
+		items[i].blank.slot = i + 1;
 	}
 }
 
@@ -384,8 +384,8 @@ TEST(what_is_made_besides_never_takes_the_place_of_one_in_the_making)
 	items[1].prebuilt = 0;
 	CHECK(pool_make_room(p));
 	CHECK_EQ(p->ready, 1);
-	CHECK(p->queue && p->queue->shell.slot == 2); /* the one that stood for nobody */
-	CHECK_EQ(items[p->first].shell.slot, 1);
+	CHECK(p->queue && p->queue->blank.slot == 2); /* the one that stood for nobody */
+	CHECK_EQ(items[p->first].blank.slot, 1);
 	free(p->queue);
 	p->queue_end = &p->queue;
 	p->ready = 0;

@@ -203,7 +203,7 @@ static int make_item(struct pool *p, struct share_holder *h, const struct sandbo
 		.tenant = spec->tenant,
 		.net = spec->flags & SPEC_NET,
 	};
-	struct shell_start *start = &p->share.start;
+	struct blank_start *start = &p->share.start;
 	int r;
 
 	root_limits(spec, &g.size, &g.inodes);
@@ -214,7 +214,7 @@ static int make_item(struct pool *p, struct share_holder *h, const struct sandbo
 	if (r == 0)
 		r = pool_wait_ready(p, it, e);
 	if (r == 0)
-		it->shell.tenant = spec->tenant;
+		it->blank.tenant = spec->tenant;
 	/* A holder that does not answer any more is none. */
 	if (r == -EPIPE || r == -ETIMEDOUT)
 		end_holder(p, h);
@@ -322,7 +322,7 @@ bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct poo
 	until = s->asked + WAIT_NS;
 	while (!got && s->result == 0 && clock_mono_ns() < until && !p->stop) {
 		got = take_left(p, ret);
-		if (got && dead(ret->shell.pidfd)) {
+		if (got && dead(ret->blank.pidfd)) {
 			got = false;
 			pool_unlock(p);
 			pool_item_end(p, ret);

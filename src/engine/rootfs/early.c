@@ -22,8 +22,8 @@ void early_done(struct early *y)
 	early_init(y);
 }
 
-/* Targets are places of the agent's own base (agent/shell.c): p is /proc, e is /dev, s is /sys, c is /sys/fs/cgroup. */
-static int send_mounts(int cpus, int upper, int texts, const struct shell *s, bool cpu_max, struct err *e)
+/* Targets are places of the agent's own base (agent/blank.c): p is /proc, e is /dev, s is /sys, c is /sys/fs/cgroup. */
+static int send_mounts(int cpus, int upper, int texts, const struct blank *s, bool cpu_max, struct err *e)
 {
 	const struct {
 		int from;
@@ -62,7 +62,7 @@ static int send_mounts(int cpus, int upper, int texts, const struct shell *s, bo
 	return r < 0 ? err_sys(e, ERR_LOST, r, "send the first mounts to the agent") : 0;
 }
 
-int early_make(struct env *v, const struct image_host *img, const struct shell *s, const struct upper_opts *o,
+int early_make(struct env *v, const struct image_host *img, const struct blank *s, const struct upper_opts *o,
 	       unsigned cpus, struct early *ret, struct err *e)
 {
 	struct early y = { .upper = -1, .meminfo = -1, .cpus = cpus, .size = o->size, .inodes = o->inodes };

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/blank/blank.h"
 #include "engine/blank/env.h"
-#include "engine/blank/shell.h"
 #include "engine/rootfs/upper.h"
 
 struct early {
@@ -20,7 +20,7 @@ struct early {
 void early_init(struct early *y);
 void early_done(struct early *y);
 /* @img: where what is shown of the CPUs is kept, in a mount namespace that is the caller's. */
-int early_make(struct env *v, const struct image_host *img, const struct shell *s, const struct upper_opts *o,
+int early_make(struct env *v, const struct image_host *img, const struct blank *s, const struct upper_opts *o,
 	       unsigned cpus, struct early *ret, struct err *e);
 /* Writes what /proc and /sys/fs/cgroup tell before anything runs: meminfo, loadavg, cpu.max. */
 int early_show(const struct early *y, uint64_t memory, uint32_t cpu_milli);

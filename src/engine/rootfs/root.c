@@ -18,7 +18,7 @@
 struct build {
 	struct env *env;
 	const struct image_host *img;
-	const struct shell *shell;
+	const struct blank *blank;
 	const struct sandbox_spec *spec;
 	struct root *root;
 	struct err *e;
@@ -85,7 +85,7 @@ static int add(struct build *b, int fd, enum frame_mount_kind kind, const char *
 static int layer(struct build *b, int dirfd, const char *path, const char *what)
 {
 	bool may_show_nobody = !(b->spec->flags & SPEC_SYSTEM_WRITABLE) && !strcmp(b->spec->image, "host");
-	int mnt = mount_clone(dirfd, path, LAYER_ATTRS, b->root->idmapped ? b->shell->userns : -1);
+	int mnt = mount_clone(dirfd, path, LAYER_ATTRS, b->root->idmapped ? b->blank->userns : -1);
 
 	/*
 	 * Not every filesystem can be idmapped. The host's own /usr is read-only and readable by all: owners shown as
@@ -215,7 +215,7 @@ static int add_numbers(struct build *b, int *fds, int n, const char *up)
 		if (x.mnt < 0 || env_stage(b->env, x.mnt) < 0)
 			break;
 		fds[n + sets] = b->root->layers[b->root->nlayers++] = x.mnt;
-		numbers_lay_out(&x, root, b->shell->uid_base);
+		numbers_lay_out(&x, root, b->blank->uid_base);
 		x.mnt = -1;
 	}
 	numbers_done(&x);
@@ -341,7 +341,7 @@ static int add_image(struct build *b)
 	return r < 0 || host->dpkg < 0 ? r : add_plain(b, host->dpkg, ROOT_DPKG);
 }
 
-int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, unsigned which,
+int root_system(struct env *v, const struct image_host *img, const struct blank *s, int upper, unsigned which,
 		struct root *ret, struct err *e)
 {
 	static const struct sandbox_spec spec = { .image = "host", .flags = SPEC_SYSTEM_WRITABLE };
@@ -396,7 +396,7 @@ static int open_store(struct build *b)
 		return 0;
 	if (from < 0)
 		return err_set(b->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
-	mnt = mount_clone(from, "", LAYER_ATTRS, b->shell->userns);
+	mnt = mount_clone(from, "", LAYER_ATTRS, b->blank->userns);
 	if (mnt == -EINVAL) {
 		err_set(b->e, ERR_UNSUPPORTED, mnt, "layers: this kernel cannot give their filesystem the sandbox's user ids");
 		err_remedy(b->e, "put them on ext4, xfs or btrfs");
@@ -429,8 +429,8 @@ static int add_tmpfs(struct build *b, const struct spec_tmpfs *t)
 	int mnt;
 
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)t->size);
-	snprintf(uid, sizeof(uid), "%u", b->shell->uid_base ? b->shell->uid_base + b->spec->uid : 0);
-	snprintf(gid, sizeof(gid), "%u", b->shell->uid_base ? b->shell->uid_base + b->spec->gid : 0);
+	snprintf(uid, sizeof(uid), "%u", b->blank->uid_base ? b->blank->uid_base + b->spec->uid : 0);
+	snprintf(gid, sizeof(gid), "%u", b->blank->uid_base ? b->blank->uid_base + b->spec->gid : 0);
 	mnt = mount_new_err("tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
 	return mnt < 0 ? err_wrap(b->e, mnt, "tmpfs '%s'", t->path) : add(b, mnt, FRAME_MOUNT_DIR, t->path);
 }
@@ -439,7 +439,7 @@ static int add_tmpfs(struct build *b, const struct spec_tmpfs *t)
 static int add_mount(struct build *b, const struct spec_mount *m)
 {
 	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0);
-	uint32_t base = b->shell->uid_base;
+	uint32_t base = b->blank->uid_base;
 	AUTO_CLOSE int src = -1, map = -1;
 	struct stat st;
 	int mnt;
@@ -503,7 +503,7 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 	const struct upper_opts o = {
 		.size = r->disk,
 		.inodes = r->inodes,
-		.uid_base = b->shell->uid_base,
+		.uid_base = b->blank->uid_base,
 		.disk = b->spec->flags & SPEC_DISK,
 		.read_only_root = b->spec->flags & SPEC_READ_ONLY,
 		.system_writable = b->spec->flags & SPEC_SYSTEM_WRITABLE,
@@ -526,10 +526,10 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 	}
 	/* Made again for another kind of layer: what the agent had is covered. */
 	early_done(early);
-	return early_make(b->env, b->img, b->shell, &o, cpus, &r->early, b->e);
+	return early_make(b->env, b->img, b->blank, &o, cpus, &r->early, b->e);
 }
 
-int root_build(struct env *v, const struct image_host *img, const struct shell *s, const struct sandbox_spec *spec,
+int root_build(struct env *v, const struct image_host *img, const struct blank *s, const struct sandbox_spec *spec,
 	       struct early *early, struct root *ret, struct err *e)
 {
 	unsigned cpus = truth_cpus(spec->limits.cpu_milli);

@@ -3,8 +3,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/blank/blank.h"
 #include "engine/blank/env.h"
-#include "engine/blank/shell.h"
 #include "engine/rootfs/early.h"
 #include "engine/spec.h"
 #include "proto/frame.h"
@@ -31,13 +31,13 @@ void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *
  * @img: image `host`, in the caller's mount namespace. @early: what was sent ahead, taken over in any case; one that is
  * empty is made. Builds the mounts and the frame; strings in it point into @spec.
  */
-int root_build(struct env *v, const struct image_host *img, const struct shell *s, const struct sandbox_spec *spec,
+int root_build(struct env *v, const struct image_host *img, const struct blank *s, const struct sandbox_spec *spec,
 	       struct early *early, struct root *ret, struct err *e);
 /* Only what is laid over /usr and dpkg's folder of image `host`, to be attached by the caller: ->fds, ->setup.mounts. */
 #define ROOT_DPKG "/var/lib/dpkg"
 #define ROOT_SYSTEM_USR 1U
 #define ROOT_SYSTEM_DPKG 2U /* if the image has one */
-int root_system(struct env *v, const struct image_host *img, const struct shell *s, int upper, unsigned which,
+int root_system(struct env *v, const struct image_host *img, const struct blank *s, int upper, unsigned which,
 		struct root *ret, struct err *e);
 /* Sends it; the descriptors stay open until root_done(), or the caller closes ->fds, which only had to be sent. */
 int root_send(struct root *r, int sock, struct err *e);

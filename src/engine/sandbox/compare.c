@@ -62,7 +62,7 @@ static int live_state(const struct warden_sandbox *s, const struct sandbox_spec 
 	if (s->root.early.upper < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
 	ret->upper = s->root.early.upper;
-	ret->uid_base = s->shell.uid_base;
+	ret->uid_base = s->blank.uid_base;
 	ret->layers = s->layers;
 	memcpy(ret->layer, s->layer, sizeof(ret->layer));
 	return 0;

@@ -12,7 +12,7 @@ int warden_first_group(struct warden_sandbox *s)
 		return -1;
 	if (s->vm)
 		return vm_group_fd(s->vm->group = 1, NULL);
-	return TAKE_FD(s->shell.group);
+	return TAKE_FD(s->blank.group);
 }
 
 int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e)
@@ -21,11 +21,11 @@ int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int 
 
 	if (s->vm)
 		return vm_group(s, ret, ret_fd, e);
-	fd = groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, shell_agent_uid(&s->shell), ret, e);
+	fd = groups_new(&s->groups, &w->env.cgroups, &s->blank.cgroup, blank_agent_uid(&s->blank), ret, e);
 
 	if (fd < 0)
 		return fd;
-	s->shell.grouped = true;
+	s->blank.grouped = true;
 	*ret_fd = fd;
 	return 0;
 }
@@ -33,8 +33,8 @@ int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int 
 int warden_group_for(struct warden *w, struct warden_sandbox *s, uint32_t group, uint32_t uid, int *ret_fd, struct err *e)
 {
 	/* Version 2 asks nothing of who is moved, and the files have one owner. */
-	const uid_t by = !s->shell.uid_base || w->env.cgroups.version == 2 ? shell_agent_uid(&s->shell) : s->shell.uid_base + uid;
-	int fd = s->vm ? vm_group_fd(group, e) : cgroup_child_open(&w->env.cgroups, &s->shell.cgroup, group, by);
+	const uid_t by = !s->blank.uid_base || w->env.cgroups.version == 2 ? blank_agent_uid(&s->blank) : s->blank.uid_base + uid;
+	int fd = s->vm ? vm_group_fd(group, e) : cgroup_child_open(&w->env.cgroups, &s->blank.cgroup, group, by);
 
 	if (fd < 0)
 		return s->vm ? fd : err_sys(e, ERR_INTERNAL, fd, "open an exec group");
@@ -46,12 +46,12 @@ int warden_group_kill(struct warden *w, struct warden_sandbox *s, uint32_t group
 {
 	if (s->vm)
 		return vm_group_say(s, VM_GROUP_KILL, group, e);
-	return groups_kill(&s->groups, &w->env.cgroups, &s->shell.cgroup, group, e);
+	return groups_kill(&s->groups, &w->env.cgroups, &s->blank.cgroup, group, e);
 }
 
 int warden_group_end(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
 {
 	if (s->vm)
 		return vm_group_say(s, VM_GROUP_END, group, e);
-	return groups_end(&s->groups, &w->env.cgroups, &s->shell.cgroup, group, e);
+	return groups_end(&s->groups, &w->env.cgroups, &s->blank.cgroup, group, e);
 }

@@ -1,6 +1,6 @@
 /* What a warden knows of itself and its sandboxes: for the files that make it up, nobody else. */
 #pragma once
-#include "engine/blank/shell.h"
+#include "engine/blank/blank.h"
 #include "engine/kernel_memory/watch.h"
 #include "engine/pool/pool.h"
 #include "engine/rootfs/root.h"
@@ -11,7 +11,7 @@
 
 struct warden_sandbox {
 	struct warden_sandbox *next, **prev;
-	struct shell shell;
+	struct blank blank;
 	struct root root;
 	struct warden_receipt receipt;
 	uint64_t handle;
@@ -45,7 +45,7 @@ struct sealing {
 struct warden {
 	struct env env;
 	struct pool *pool; /* NULL: everything in the calling thread */
-	struct shell_start start;
+	struct blank_start start;
 	struct guard guard; /* without a pool: of the last sandbox made */
 	struct warden_sandbox *alive;
 	struct warden_counts counts;
@@ -85,8 +85,8 @@ void warden_compare_reap(struct warden *w);
 void warden_compare_end(struct warden *w);
 
 /* --- net.c --- */
-/* Makes a shell's network what @spec wants, whatever it was made ready for. */
-int net_fit(struct warden *w, struct shell *s, const struct sandbox_spec *spec, struct err *e);
+/* Makes a blank's network what @spec wants, whatever it was made ready for. */
+int net_fit(struct warden *w, struct blank *s, const struct sandbox_spec *spec, struct err *e);
 
 /* --- system.c --- */
 /* Whether a sandbox of @spec, which wishes so, can do without a writable /usr at first. */

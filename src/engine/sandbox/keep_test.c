@@ -170,7 +170,7 @@ TEST(a_dead_daemon_is_replaced_while_the_warden_goes_on)
 	CHECK(end(&w, &s, group));
 }
 
-TEST(sigterm_leaves_sandboxes_but_no_shell)
+TEST(sigterm_leaves_sandboxes_but_no_blank)
 {
 	struct client_sandbox s;
 	struct kt_peer p;

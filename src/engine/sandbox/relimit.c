@@ -15,7 +15,7 @@ static unsigned cpus_of(uint32_t milli)
 /* What is left out (0) stays. */
 static struct spec_limits joined(const struct warden_sandbox *s, const struct spec_limits *l)
 {
-	const struct cgroup_limits *now = &s->shell.limits;
+	const struct cgroup_limits *now = &s->blank.limits;
 
 	return (struct spec_limits){
 		.memory = l->memory ? l->memory : s->memory,
@@ -26,7 +26,7 @@ static struct spec_limits joined(const struct warden_sandbox *s, const struct sp
 
 static int may(const struct warden_sandbox *s, const struct spec_limits *l, struct err *e)
 {
-	const struct cgroup_limits *now = &s->shell.limits;
+	const struct cgroup_limits *now = &s->blank.limits;
 
 	if (s->vm) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot change while it lives");
@@ -60,7 +60,7 @@ static int refuse_below_use(const struct env *v, const struct warden_sandbox *s,
 {
 	struct cgroup_stat st = { 0 };
 
-	if (memory >= s->memory || cgroup_stat(&v->cgroups, &s->shell.cgroup, &st) < 0 || st.memory + GROWS <= memory)
+	if (memory >= s->memory || cgroup_stat(&v->cgroups, &s->blank.cgroup, &st) < 0 || st.memory + GROWS <= memory)
 		return 0;
 	err_set(e, ERR_CONFLICT, -EBUSY, "memory limit: %llu bytes are in use, files that were read included; the limit must be 1 MiB more",
 		(unsigned long long)st.memory);
@@ -76,9 +76,9 @@ static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec
 	/* The watch first: it may write the limit itself. */
 	if (s->watched)
 		kernel_watch_limit(w->kernel, s->watched, l->memory);
-	r = cgroup_limit(&w->env.cgroups, &s->shell.cgroup, &groups, e);
-	if (r == 0 && s->shell.recorded) {
-		r = records_limits(&w->env.records, s->shell.slot, l->memory, l->pids, l->cpu_milli);
+	r = cgroup_limit(&w->env.cgroups, &s->blank.cgroup, &groups, e);
+	if (r == 0 && s->blank.recorded) {
+		r = records_limits(&w->env.records, s->blank.slot, l->memory, l->pids, l->cpu_milli);
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	}
@@ -89,10 +89,10 @@ static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec
 static void show_cpus(const struct warden_sandbox *s)
 {
 	char text[TRUTH_MAX];
-	int r = shown_write(s->root.early.upper, "cpu.max", text, truth_cpu_max(text, sizeof(text), s->shell.limits.cpu_milli));
+	int r = shown_write(s->root.early.upper, "cpu.max", text, truth_cpu_max(text, sizeof(text), s->blank.limits.cpu_milli));
 
 	if (r < 0 && r != -ENOENT) /* one that an older warden made has none */
-		log_warn("slot %u: cpu.max inside tells the old limit: %s", s->shell.slot, strerror(-r));
+		log_warn("slot %u: cpu.max inside tells the old limit: %s", s->blank.slot, strerror(-r));
 }
 
 int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_limits *want, struct err *e)
@@ -107,13 +107,13 @@ int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_
 	r = put_all(w, s, &now, e);
 	if (r < 0) {
 		if (put_all(w, s, &was, NULL) < 0)
-			log_error("slot %u: its limits are not what they were", s->shell.slot);
+			log_error("slot %u: its limits are not what they were", s->blank.slot);
 		return r;
 	}
 	s->memory = now.memory;
-	s->shell.limits.memory = now.memory;
-	s->shell.limits.pids = now.pids;
-	s->shell.limits.cpu_milli = now.cpu_milli;
+	s->blank.limits.memory = now.memory;
+	s->blank.limits.pids = now.pids;
+	s->blank.limits.cpu_milli = now.cpu_milli;
 	warden_refresh(w, s); /* what it sees of it; else with the next call */
 	show_cpus(s);
 	return 0;

@@ -69,7 +69,7 @@ void restoring_leave(struct warden *w, struct warden_sandbox *s)
 	*x->prev = x->next;
 	if (x->next)
 		x->next->prev = x->prev;
-	epoll_ctl(w->done, EPOLL_CTL_DEL, s->shell.sock, NULL);
+	epoll_ctl(w->done, EPOLL_CTL_DEL, s->blank.sock, NULL);
 	free(x);
 	tick(w);
 }
@@ -80,7 +80,7 @@ static int make_groups(struct warden *w, struct warden_sandbox *s, uint32_t n, i
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t number = 1;
 
-		fds[i] = i ? groups_new(&s->groups, &w->env.cgroups, &s->shell.cgroup, shell_agent_uid(&s->shell), &number, e) : TAKE_FD(s->shell.group);
+		fds[i] = i ? groups_new(&s->groups, &w->env.cgroups, &s->blank.cgroup, blank_agent_uid(&s->blank), &number, e) : TAKE_FD(s->blank.group);
 		if (fds[i] < 0)
 			return i ? fds[i] : err_set(e, ERR_INTERNAL, -ENOENT, "the first exec group is gone");
 		assert(number == i + 1);
@@ -103,7 +103,7 @@ static int send_restore(struct warden *w, struct warden_sandbox *s, struct err *
 	if (r < 0)
 		return r;
 	x.pages = m.npages;
-	x.groups = s->shell.grouped ? m.execs : 0; /* a host without them: they have none here either */
+	x.groups = s->blank.grouped ? m.execs : 0; /* a host without them: they have none here either */
 	if (sys_getrandom(x.generation, sizeof(x.generation), 0) != sizeof(x.generation))
 		return err_set(e, ERR_INTERNAL, -EIO, "draw random numbers");
 	for (uint32_t i = 0; i < MEMORY_EXECS_MAX; i++)
@@ -118,7 +118,7 @@ static int send_restore(struct warden *w, struct warden_sandbox *s, struct err *
 		n = frame_restore_encode(&x, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
 		assert(n > 0);
 		frame_head(out, FRAME_RESTORE, (uint8_t)at.n, 0, (uint32_t)n);
-		r = fd_send(s->shell.sock, out, FRAME_HEAD + (size_t)n, fds, at.n);
+		r = fd_send(s->blank.sock, out, FRAME_HEAD + (size_t)n, fds, at.n);
 		if (r < 0)
 			err_sys(e, ERR_LOST, r, "tell the agent to restore");
 	}
@@ -149,7 +149,7 @@ int restoring_start(struct warden *w, struct warden_sandbox *s, struct err *e)
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore a sandbox");
-	if (epoll_ctl(w->done, EPOLL_CTL_ADD, s->shell.sock, &in) < 0) {
+	if (epoll_ctl(w->done, EPOLL_CTL_ADD, s->blank.sock, &in) < 0) {
 		r = err_sys(e, ERR_EXHAUSTED, -errno, "wait for the agent");
 		free(x);
 		return r;
@@ -199,7 +199,7 @@ static int listen_to(struct restoring *x, struct warden_done *ret)
 	ssize_t n;
 	long used;
 
-	n = recv(x->sandbox->shell.sock, x->in + x->len, sizeof(x->in) - x->len, MSG_DONTWAIT);
+	n = recv(x->sandbox->blank.sock, x->in + x->len, sizeof(x->in) - x->len, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return clock_mono_ns() < x->until ?
 			       1 :
@@ -225,14 +225,14 @@ static int listen_to(struct restoring *x, struct warden_done *ret)
 /* Whoever comes next gets a socket of its own: what this one said is read, as far as it matters. */
 static int hand_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
-	int sock, r = keep_attach(&s->shell, &sock, e);
+	int sock, r = keep_attach(&s->blank, &sock, e);
 
 	if (r < 0)
 		return r;
-	fd_close(s->shell.sock);
-	s->shell.sock = sock;
+	fd_close(s->blank.sock);
+	s->blank.sock = sock;
 	STEP("restore.done");
-	r = records_flag(&w->env.records, s->shell.slot, 0);
+	r = records_flag(&w->env.records, s->blank.slot, 0);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
 }
 

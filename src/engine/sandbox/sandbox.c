@@ -32,8 +32,8 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	w->alive = s;
 	w->counts.alive++;
 	/* A machine's memory is what its process has, and that is counted. */
-	if (s->memory && !(s->flags & SPEC_VM) && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
-		s->watched = kernel_watch_add(w->kernel, s->shell.pid, s->shell.pidfd, &s->shell.cgroup, s->memory, s->tenant, s->root.early.upper);
+	if (s->memory && !(s->flags & SPEC_VM) && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
+		s->watched = kernel_watch_add(w->kernel, s->blank.pid, s->blank.pidfd, &s->blank.cgroup, s->memory, s->tenant, s->root.early.upper);
 	else
 		return;
 	if (s->watched && s->restoring)
@@ -41,14 +41,14 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	s->receipt.sockets = kernel_watch_bound(s->watched);
 	s->receipt.tenant_share = s->watched ? kernel_watch_share(w->kernel) : 0;
 	if (!s->watched) {
-		log_error("slot %u cannot be watched, and is ended", s->shell.slot);
-		sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+		log_error("slot %u cannot be watched, and is ended", s->blank.slot);
+		sys_pidfd_send_signal(s->blank.pidfd, SIGKILL);
 	}
 }
 
 static void take_out(struct warden *w, struct warden_sandbox *s)
 {
-	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched), &s->shell.pidfd);
+	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched), &s->blank.pidfd);
 	*s->prev = s->next;
 	if (s->next)
 		s->next->prev = s->prev;
@@ -62,14 +62,14 @@ static void take_out(struct warden *w, struct warden_sandbox *s)
  */
 static void sandbox_park(struct warden_sandbox *s)
 {
-	if (s->parked || !s->shell.recorded || s->sealing || s->restoring || s->vm)
+	if (s->parked || !s->blank.recorded || s->sealing || s->restoring || s->vm)
 		return;
 	s->parked = true;
-	fd_close(TAKE_FD(s->shell.userns));
-	fd_close(TAKE_FD(s->shell.net));
-	fd_close(TAKE_FD(s->shell.tree));
-	keep_park(&s->shell);
-	cgroup_park(&s->shell.cgroup);
+	fd_close(TAKE_FD(s->blank.userns));
+	fd_close(TAKE_FD(s->blank.net));
+	fd_close(TAKE_FD(s->blank.tree));
+	keep_park(&s->blank);
+	cgroup_park(&s->blank.cgroup);
 }
 
 static void park_old(struct warden *w)
@@ -86,17 +86,17 @@ static void park_old(struct warden *w)
 /* Lets go of one without ending it: the next warden finds it by its record. */
 static void forget(struct warden *w, struct warden_sandbox *s)
 {
-	const int fds[] = { s->shell.sock, s->shell.userns, s->shell.net,	  s->shell.slot_fd,
-			    s->shell.take, s->shell.give,   s->shell.group, s->shell.tree };
+	const int fds[] = { s->blank.sock, s->blank.userns, s->blank.net,	  s->blank.slot_fd,
+			    s->blank.take, s->blank.give,   s->blank.group, s->blank.tree };
 
 	take_out(w, s);
 	sealing_leave(w, s);
 	vm_leave(w, s);
-	fd_close(s->shell.pidfd);
+	fd_close(s->blank.pidfd);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fd_close(fds[i]);
-	fd_close_many(s->shell.way, STEER_SOCKETS);
-	cgroup_done(&s->shell.cgroup);
+	fd_close_many(s->blank.way, STEER_SOCKETS);
+	cgroup_done(&s->blank.cgroup);
 	groups_done(&s->groups);
 	root_done(&s->root);
 	free(s);
@@ -110,7 +110,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	root_init(&s->root);
-	r = keep_adopt(&w->env, rec, &s->shell, &s->root.early.meminfo, &s->root.early.upper, e);
+	r = keep_adopt(&w->env, rec, &s->blank, &s->root.early.meminfo, &s->root.early.upper, e);
 	if (r < 0) {
 		free(s);
 		return r == -ESRCH ? 0 : r;
@@ -131,19 +131,19 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	s->tenant = rec->spec_tenant;
 	s->flags = rec->spec_flags;
 	s->late = rec->flags & RECORD_STEERED;
-	s->shell.steered = s->flags & SPEC_NET || s->late;
+	s->blank.steered = s->flags & SPEC_NET || s->late;
 	s->layers = rec->layers;
 	memcpy(s->image, rec->image, sizeof(s->image));
 	memcpy(s->layer, rec->layer, sizeof(s->layer));
 	if (w->layers)
 		layers_hold(w->layers, s->layer, s->layers);
 	/* Its warden may have died while it was being sealed. Nobody else would ever thaw it. */
-	if (!s->frozen && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
-	    cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e) < 0)
+	if (!s->frozen && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
+	    cgroup_thaw(&w->env.cgroups, &s->blank.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
 	/* One that is paused may have been thawed to save itself, and runs since whoever held its processes died. */
-	if (s->frozen && s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
-	    cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e) < 0)
+	if (s->frozen && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
+	    cgroup_freeze(&w->env.cgroups, &s->blank.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
 	add(w, s);
 	r = kernel_watch_mend(s->watched);
@@ -157,7 +157,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 		log_error("slot %u: %s", rec->slot, e->msg);
 		return warden_destroy(w, s, e);
 	}
-	r = groups_init(&s->groups, &w->env.cgroups, &s->shell.cgroup);
+	r = groups_init(&s->groups, &w->env.cgroups, &s->blank.cgroup);
 	sandbox_park(s);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
 }
@@ -276,7 +276,7 @@ void warden_free(struct warden *w)
 	free(w);
 }
 
-/* Sandboxes of one host are much alike: the next shells are prepared for what was asked last. */
+/* Sandboxes of one host are much alike: the next blanks are prepared for what was asked last. */
 static void learn(struct warden *w, const struct sandbox_spec *spec, const struct root *root)
 {
 	struct pool_guess g = {
@@ -295,7 +295,7 @@ static void learn(struct warden *w, const struct sandbox_spec *spec, const struc
 }
 
 /* Until the agent speaks, or is dead: then its start is over. */
-static void wait_exec(const struct shell *s)
+static void wait_exec(const struct blank *s)
 {
 	struct pollfd p = { .fd = s->sock, .events = POLLIN };
 
@@ -303,7 +303,7 @@ static void wait_exec(const struct shell *s)
 		;
 }
 
-static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
+static int take_blank(struct warden *w, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
 {
 	const struct cgroup_limits want = limit_groups(&spec->limits);
 	unsigned controllers = w->env.controllers;
@@ -317,22 +317,22 @@ static int take_shell(struct warden *w, const struct sandbox_spec *spec, struct 
 	/* So does a device that nobody else has. */
 	else if (w->pool && !(spec->flags & SPEC_KVM)) {
 		r = pool_take(w->pool, spec, ret, e);
-		if (r < 0 || !pool_limits_lifted(&ret->shell, &want))
+		if (r < 0 || !pool_limits_lifted(&ret->blank, &want))
 			return r;
 		pool_give_up(w->pool, ret);
 	}
 	w->start.image = &w->env.image;
 	w->start.kvm = spec->flags & SPEC_KVM ? spec->uid : 0;
 	w->start.steer = spec->flags & SPEC_NET ? &spec->net : NULL;
-	r = shell_make(&w->env, &w->start, controllers, spec->uid, &ret->shell, e);
+	r = blank_make(&w->env, &w->start, controllers, spec->uid, &ret->blank, e);
 	/* The next one starts on the same stack. */
 	if (r == 0 && !w->env.one_shot) {
-		wait_exec(&ret->shell);
-		r = score_set(&ret->shell, e);
+		wait_exec(&ret->blank);
+		r = score_set(&ret->blank, e);
 		if (r == -ESRCH || r == -ENOENT)
 			r = 0; /* its death is found, with the reason, by what waits for it */
 		if (r < 0)
-			shell_end(&w->env, &ret->shell, NULL);
+			blank_end(&w->env, &ret->blank, NULL);
 	}
 	return r;
 }
@@ -341,10 +341,10 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 {
 	s->receipt = (struct warden_receipt){
 		.cgroup_version = (uint32_t)w->env.cgroups.version,
-		.controllers = s->shell.cgroup.mask,
+		.controllers = s->blank.cgroup.mask,
 		.filter_len = (uint32_t)seccomp_program_len(),
 		.idmapped = s->root.idmapped,
-		.uid_base = s->shell.uid_base,
+		.uid_base = s->blank.uid_base,
 		.rootless = w->env.rootless,
 		.disk = s->root.disk,
 		.inodes = s->root.inodes,
@@ -371,9 +371,9 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 	struct record rec = {
 		.handle = s->handle,
 		.memory = s->memory,
-		.io_bps = s->shell.limits.io_bps,
-		.pids = s->shell.limits.pids,
-		.cpu_milli = s->shell.limits.cpu_milli,
+		.io_bps = s->blank.limits.io_bps,
+		.pids = s->blank.limits.pids,
+		.cpu_milli = s->blank.limits.cpu_milli,
 		.cgroup_version = s->receipt.cgroup_version,
 		.filter_len = s->receipt.filter_len,
 		.idmapped = s->receipt.idmapped,
@@ -389,7 +389,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	memcpy(rec.image, s->image, sizeof(rec.image));
 	memcpy(rec.layer, s->layer, sizeof(rec.layer));
-	s->groups.last = s->groups.count = s->shell.grouped;
+	s->groups.last = s->groups.count = s->blank.grouped;
 	if (s->vm) {
 		if (s->vm->template)
 			memcpy(rec.vm_key, s->vm->template->key, sizeof(rec.vm_key));
@@ -399,7 +399,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;
 	}
-	return keep_start(&w->env, &s->shell, s->root.early.meminfo, s->root.early.upper, s->vm ? more : NULL, &rec, e);
+	return keep_start(&w->env, &s->blank, s->root.early.meminfo, s->root.early.upper, s->vm ? more : NULL, &rec, e);
 }
 
 /* Its mounts, unless it stands already. */
@@ -412,8 +412,8 @@ static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandb
 		s->root = it->root;
 		return 0;
 	}
-	r = root_build(&w->env, &w->env.image, &s->shell, spec, &it->early, &s->root, e);
-	return r < 0 ? r : root_send(&s->root, s->shell.sock, e);
+	r = root_build(&w->env, &w->env.image, &s->blank, spec, &it->early, &s->root, e);
+	return r < 0 ? r : root_send(&s->root, s->blank.sock, e);
 }
 
 int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e)
@@ -425,26 +425,26 @@ int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warde
 	root_init(&it.root);
 	guard_end(&w->guard);
 	w->start.guard = w->pool ? NULL : &w->guard;
-	r = take_shell(w, spec, &it, e);
+	r = take_blank(w, spec, &it, e);
 	if (r < 0) {
 		guard_end(&w->guard);
 		return r;
 	}
-	s->shell = it.shell;
+	s->blank = it.blank;
 	r = set_up(w, s, spec, &it, e);
 	/* While the agent works. Nothing of the sandbox's own runs before its first exec. */
 	if (r == 0)
-		r = net_fit(w, &s->shell, spec, e);
+		r = net_fit(w, &s->blank, spec, e);
 	if (r == 0)
-		r = limit_set(&w->env, &s->shell, &s->root, &spec->limits, e);
+		r = limit_set(&w->env, &s->blank, &s->root, &spec->limits, e);
 	if (r == 0) {
 		fill_receipt(w, s);
 		return 0;
 	}
-	shell_end(&w->env, &s->shell, NULL);
+	blank_end(&w->env, &s->blank, NULL);
 	guard_end(&w->guard);
 	root_done(&s->root);
-	shell_init(&s->shell);
+	blank_init(&s->blank);
 	root_init(&s->root);
 	return r;
 }
@@ -457,7 +457,7 @@ int sandbox_new(const struct sandbox_spec *spec, struct warden_sandbox **ret, st
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	root_init(&s->root);
-	shell_init(&s->shell);
+	blank_init(&s->blank);
 	r = new_handle(&s->handle, e);
 	if (r < 0) {
 		free(s);
@@ -536,7 +536,7 @@ static int create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	*ret = s;
 	return s->restoring != NULL;
 fail:
-	shell_end(&w->env, &s->shell, NULL);
+	blank_end(&w->env, &s->blank, NULL);
 	guard_end(&w->guard);
 	root_done(&s->root);
 	free(s);
@@ -570,17 +570,17 @@ int sandbox_end(struct warden *w, struct warden_sandbox *s, struct err *e)
 		s->vm->ends = true;
 	vm_leave(w, s);
 	groups_done(&s->groups);
-	if (s->shell.pidfd < 0) {
+	if (s->blank.pidfd < 0) {
 		root_done(&s->root);
 		free(s);
 		return 0;
 	}
-	sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+	sys_pidfd_send_signal(s->blank.pidfd, SIGKILL);
 	/* On version 1 what is frozen does not even die. */
 	if (s->frozen)
-		cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, NULL);
-	if (!w->pool || pool_clean(w->pool, &s->shell, &s->root) < 0) {
-		r = shell_end(&w->env, &s->shell, e);
+		cgroup_thaw(&w->env.cgroups, &s->blank.cgroup, NULL);
+	if (!w->pool || pool_clean(w->pool, &s->blank, &s->root) < 0) {
+		r = blank_end(&w->env, &s->blank, e);
 		guard_dismiss(&w->guard);
 		root_done(&s->root);
 	}
@@ -592,7 +592,7 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	/* First of all: taking it out may wait for the watch. */
 	if (s->watched && !s->restoring)
-		sys_pidfd_send_signal(s->shell.pidfd, SIGKILL);
+		sys_pidfd_send_signal(s->blank.pidfd, SIGKILL);
 	take_out(w, s);
 	w->counts.ended++;
 	return sandbox_end(w, s, e);
@@ -615,31 +615,31 @@ struct warden_sandbox *warden_next(struct warden *w, struct warden_sandbox *s)
 
 int warden_sock(const struct warden_sandbox *s)
 {
-	return s->vm ? s->vm->sock : s->shell.sock;
+	return s->vm ? s->vm->sock : s->blank.sock;
 }
 
 void warden_let_go(struct warden_sandbox *s)
 {
-	if (s->shell.recorded)
-		fd_close(s->vm ? TAKE_FD(s->vm->sock) : TAKE_FD(s->shell.sock));
+	if (s->blank.recorded)
+		fd_close(s->vm ? TAKE_FD(s->vm->sock) : TAKE_FD(s->blank.sock));
 }
 
 int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 {
 	*ret_sock = -1;
-	if (s->vm && s->shell.recorded)
+	if (s->vm && s->blank.recorded)
 		return vm_attach(s, ret_sock, e);
-	return s->shell.recorded ? keep_attach(&s->shell, ret_sock, e) : 0;
+	return s->blank.recorded ? keep_attach(&s->blank, ret_sock, e) : 0;
 }
 
 int warden_pidfd(const struct warden_sandbox *s)
 {
-	return s->shell.pidfd;
+	return s->blank.pidfd;
 }
 
 pid_t warden_pid(const struct warden_sandbox *s)
 {
-	return s->shell.pid;
+	return s->blank.pid;
 }
 
 const struct warden_receipt *warden_receipt(const struct warden_sandbox *s)
@@ -682,12 +682,12 @@ int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (r < 0)
 		return r;
-	keep_settle(&s->shell);
-	r = s->shell.recorded ? records_flag(&w->env.records, s->shell.slot, RECORD_FROZEN | late_flag(s)) : 0;
+	keep_settle(&s->blank);
+	r = s->blank.recorded ? records_flag(&w->env.records, s->blank.slot, RECORD_FROZEN | late_flag(s)) : 0;
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	s->frozen = true; /* also when it fails: some of it may be */
-	return cgroup_freeze(&w->env.cgroups, &s->shell.cgroup, e);
+	return cgroup_freeze(&w->env.cgroups, &s->blank.cgroup, e);
 }
 
 int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
@@ -695,11 +695,11 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 	int r = refuse_busy(s, e);
 
 	if (r == 0)
-		r = cgroup_thaw(&w->env.cgroups, &s->shell.cgroup, e);
+		r = cgroup_thaw(&w->env.cgroups, &s->blank.cgroup, e);
 	if (r == 0 && s->vm)
 		r = vm_run_again(s->vm, e);
-	if (r == 0 && s->shell.recorded && records_flag(&w->env.records, s->shell.slot, late_flag(s)) < 0)
-		log_error("slot %u: its record still says that it is paused", s->shell.slot);
+	if (r == 0 && s->blank.recorded && records_flag(&w->env.records, s->blank.slot, late_flag(s)) < 0)
+		log_error("slot %u: its record still says that it is paused", s->blank.slot);
 	if (r == 0)
 		s->frozen = false;
 	return r;

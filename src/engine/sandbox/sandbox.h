@@ -2,7 +2,7 @@
  * Makes and ends sandboxes. Used in-process by `cloche run` and by cloche-warden, which serves it over a socket
  * (warden/msg.h). A sandbox handed out is spoken to through its agent's socket, by whoever holds that.
  *
- * Calls come from one thread. With a pool, two threads of the warden's own make shells ahead and clean up behind.
+ * Calls come from one thread. With a pool, two threads of the warden's own make blanks ahead and clean up behind.
  */
 #pragma once
 #include <stdint.h>
@@ -24,7 +24,7 @@ struct warden_sandbox;
 
 struct warden_opts {
 	struct env_opts env;
-	/* Shells kept ready; 0 = none: everything happens in the calling thread. Who keeps (->env.state) has some. */
+	/* Blanks kept ready; 0 = none: everything happens in the calling thread. Who keeps (->env.state) has some. */
 	unsigned pool;
 	unsigned sockets; /* of the internet a sandbox may have, where the kernel bounds them; 0 = by its memory */
 	unsigned tenant_share; /* percent of the host's pools for all sandboxes of a tenant (engine/kernel_memory/pools.h); 0 = KERNEL_POOLS_PERCENT */
@@ -233,7 +233,7 @@ struct warden_counts {
 	uint64_t made, ended, cleanup_retries, cleanup_failures;
 };
 void warden_counts(struct warden *w, struct warden_counts *ret);
-/* Waits until @n shells are ready (as far as the pool goes). */
+/* Waits until @n blanks are ready (as far as the pool goes). */
 void warden_pool_wait(struct warden *w, unsigned n);
 /* Gives back what the pool keeps of ended sandboxes to build the next ones on. */
 void warden_pool_trim(struct warden *w);

@@ -138,9 +138,9 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 {
 	int table;
 
-	if (!(s->shell.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER)))
+	if (!(s->blank.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER)))
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: no freezer for this sandbox");
-	table = s->shell.recorded ? keep_table(&s->shell) : -EOPNOTSUPP;
+	table = s->blank.recorded ? keep_table(&s->blank) : -EOPNOTSUPP;
 	if (table == -EOPNOTSUPP || table == -EBADF || table == -EBADMSG)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: its agent has no table of execs");
 	if (table < 0)
@@ -148,8 +148,8 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 	from->table = table;
 	from->program = w->env.dump;
 	from->limit = s->memory;
-	from->pidfd = s->shell.pidfd;
-	from->pid = s->shell.pid;
+	from->pidfd = s->blank.pidfd;
+	from->pid = s->blank.pid;
 	if (s->flags & SPEC_MEMORY)
 		memcpy(from->restored, s->layer[s->layers - 1], ID_SIZE);
 	return 0;
@@ -198,7 +198,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 		.dir = w->env.layers,
 		.watch = w->layers ? layers_watch(w->layers) : NULL,
 		.upper = s->root.early.upper,
-		.uid_base = s->shell.uid_base,
+		.uid_base = s->blank.uid_base,
 		.spare = w->spare,
 		.stock = w->stock,
 		.promised = &w->promised,
@@ -207,7 +207,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 		.refuses_network = what & WARDEN_REFUSE_NETWORK,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
-		.cgroup = &s->shell.cgroup,
+		.cgroup = &s->blank.cgroup,
 		.crypt = &w->env.crypt,
 		.table = -1,
 		.side = -1,
@@ -226,7 +226,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
-	keep_settle(&s->shell);
+	keep_settle(&s->blank);
 	/* A machine's memory is always part of it: its disk alone is in the middle of something. */
 	if (s->vm && from.refuses_network) {
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "connections of a virtual machine are not known outside of it");

@@ -170,24 +170,24 @@ static int all_writable(const struct root *root, struct err *e)
 
 static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
-	AUTO_CLOSE int mnt = ns_open_mnt(s->shell.pid, s->shell.pidfd);
+	AUTO_CLOSE int mnt = ns_open_mnt(s->blank.pid, s->blank.pidfd);
 	struct visit v = { .mnt = mnt, .upper = s->root.early.upper, .copy = -1,
 			   .which = ROOT_SYSTEM_USR | (w->env.image.dpkg < 0 ? 0 : ROOT_SYSTEM_DPKG) };
 	struct root root;
 	int r = mnt;
 
-	if (r >= 0 && s->shell.userns < 0)
-		r = s->shell.userns = ns_open_user(s->shell.pid, s->shell.pidfd);
+	if (r >= 0 && s->blank.userns < 0)
+		r = s->blank.userns = ns_open_user(s->blank.pid, s->blank.pidfd);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "open the sandbox's namespaces");
-	v.user = s->shell.userns;
+	v.user = s->blank.userns;
 	r = send_in(&v, e);
 	/* A warden that died, or failed, may have got as far. Two overlays over one writable layer must not be. */
 	if (r < 0 || !v.which)
 		return r;
 	r = make_room(v.copy);
 	r = r < 0 ? err_sys(e, ERR_INTERNAL, r, "make room in the writable layer") :
-		    root_system(&w->env, &w->env.image, &s->shell, v.copy, v.which, &root, e);
+		    root_system(&w->env, &w->env.image, &s->blank, v.copy, v.which, &root, e);
 	if (r < 0) {
 		fd_close(v.copy);
 		return r;
@@ -216,7 +216,7 @@ int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e)
 	r = lay_over(w, s, e);
 	if (r < 0)
 		return r;
-	r = s->shell.recorded ? records_spec_flags(&w->env.records, s->shell.slot, flags) : 0;
+	r = s->blank.recorded ? records_spec_flags(&w->env.records, s->blank.slot, flags) : 0;
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");
 	s->flags = flags;

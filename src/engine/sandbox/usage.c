@@ -16,8 +16,8 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 
 	if (s->vm)
 		return vm_stat(w, s, ret);
-	if (s->shell.cgroup.mask) {
-		r = cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st.group);
+	if (s->blank.cgroup.mask) {
+		r = cgroup_stat(&w->env.cgroups, &s->blank.cgroup, &st.group);
 		if (r < 0)
 			return r;
 	}
@@ -37,7 +37,7 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 
 int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size)
 {
-	ssize_t n = s->shell.cgroup.dir[0] < 0 ? -ENOENT : fd_get(s->shell.cgroup.dir[0], "memory.stat", text, size);
+	ssize_t n = s->blank.cgroup.dir[0] < 0 ? -ENOENT : fd_get(s->blank.cgroup.dir[0], "memory.stat", text, size);
 
 	return n < 0 ? (int)n : 0;
 }
@@ -49,6 +49,6 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 
 	if (s->vm)
 		return 0; /* the guest's own warden does it */
-	shown_memory(&w->env.cgroups, &s->shell.cgroup, &m);
+	shown_memory(&w->env.cgroups, &s->blank.cgroup, &m);
 	return shown_write(s->root.early.upper, "meminfo", text, truth_meminfo(text, sizeof(text), &m));
 }

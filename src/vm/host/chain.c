@@ -83,7 +83,7 @@ static int write_down(struct warden *w, const struct machine *m)
 	struct record_vm now;
 
 	vm_own_record(m, &now);
-	return m->sandbox->shell.recorded ? records_vm(&w->env.records, m->sandbox->shell.slot, &now) : 0;
+	return m->sandbox->blank.recorded ? records_vm(&w->env.records, m->sandbox->blank.slot, &now) : 0;
 }
 
 /*
@@ -318,7 +318,7 @@ void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source 
 		m->joined = from->joins;
 	/* First it is written down, then those that were joined go: what is there and not known of says nothing new. */
 	if (write_down(w, m) < 0)
-		log_error("slot %u: its record does not know its newest disk", s->shell.slot);
+		log_error("slot %u: its record does not know its newest disk", s->blank.slot);
 	for (unsigned i = 0; i < nwas; i++) {
 		if (!has(from, was[i].number))
 			remove_disk(w, s, was[i].number);

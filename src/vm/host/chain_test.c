@@ -71,7 +71,7 @@ static void one_open(struct one *x)
 	memcpy(x->t.key, "key", 3);
 	x->spec.limits.memory = MEMORY;
 	snprintf(x->s.image, sizeof(x->s.image), "image");
-	shell_init(&x->s.shell);
+	blank_init(&x->s.blank);
 	x->s.handle = 0x1234;
 	x->s.flags = SPEC_VM;
 	x->m = x->s.vm = vm_machine_new(&x->spec);

@@ -102,10 +102,10 @@ static void up(struct warden *w, struct machine *m, const struct vm_up *x)
 	struct err e = { 0 };
 	int r = 0;
 
-	if (s->shell.recorded) {
-		r = records_flag(&w->env.records, s->shell.slot, 0);
+	if (s->blank.recorded) {
+		r = records_flag(&w->env.records, s->blank.slot, 0);
 		/* Its agent is only there to hold the jail: nothing it says is of use any more. */
-		fd_close(TAKE_FD(s->shell.sock));
+		fd_close(TAKE_FD(s->blank.sock));
 	}
 	if (r < 0) {
 		vm_give_up(w, m, err_sys(&e, ERR_INTERNAL, r, "write the sandbox's record"), &e);
@@ -180,9 +180,9 @@ static void gone(struct warden *w, struct machine *m)
 		char said[160];
 
 		vm_last_words(m, said, sizeof(said));
-		log_warn("slot %u: its machine has ended: %s", m->sandbox->shell.slot, said[0] ? said : "nothing was said");
+		log_warn("slot %u: its machine has ended: %s", m->sandbox->blank.slot, said[0] ? said : "nothing was said");
 		/* Then there is nothing to stay for. Who holds the pidfd hears of it. */
-		sys_pidfd_send_signal(m->sandbox->shell.pidfd, SIGKILL);
+		sys_pidfd_send_signal(m->sandbox->blank.pidfd, SIGKILL);
 		return;
 	}
 	r = err_set(&e, ERR_LOST, -EPIPE, "the machine ended before it was up");

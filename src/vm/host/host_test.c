@@ -396,7 +396,7 @@ static void lone_open(struct lone *x)
 	x->v.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	CHECK_EQ(epoll_ctl(x->v.epoll, EPOLL_CTL_ADD, x->v.timer, &in), 0);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-	shell_init(&x->s.shell);
+	blank_init(&x->s.blank);
 	x->s.handle = 0x1234;
 	x->m = x->s.vm = vm_machine_new(&spec);
 	CHECK(x->m != NULL);
@@ -434,7 +434,7 @@ TEST(a_machine_that_never_stops_talking_ends_and_holds_up_nobody)
 			send(x.side, &m, sizeof(m), MSG_NOSIGNAL);
 	}
 	CHECK(pid > 0);
-	x.s.shell.pidfd = sys_pidfd_open(pid, 0);
+	x.s.blank.pidfd = sys_pidfd_open(pid, 0);
 	alarm(60); /* it may be talking already when it is listened to, and then for ever */
 	while (!x.m->dead) {
 		struct pollfd p = { .fd = x.v.epoll, .events = POLLIN };
@@ -445,7 +445,7 @@ TEST(a_machine_that_never_stops_talking_ends_and_holds_up_nobody)
 	alarm(0);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-	fd_close(x.s.shell.pidfd);
+	fd_close(x.s.blank.pidfd);
 	lone_close(&x);
 }
 

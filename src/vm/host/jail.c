@@ -184,7 +184,7 @@ int vm_jail(struct warden *w, struct machine *m, struct err *e)
 	if (r == 0)
 		r = sys_pipe2(log, O_CLOEXEC | O_NONBLOCK);
 	if (r == 0)
-		r = start_vmm(m->sandbox->shell.sock, side[1], log[1]);
+		r = start_vmm(m->sandbox->blank.sock, side[1], log[1]);
 	fd_close(side[1]);
 	fd_close(log[1]);
 	m->side = side[0];
@@ -322,7 +322,7 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 	for (uint32_t i = 0; s->layers && i < m->spec.ntmpfs; i++)
 		if (!strcmp(m->spec.tmpfs[i].path, SPEC_SECRETS))
 			msg.go.flags |= VM_GO_SECRETS;
-	if (cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &st.group) == 0)
+	if (cgroup_stat(&w->env.cgroups, &s->blank.cgroup, &st.group) == 0)
 		m->cpu_base = st.group.cpu_usec;
 	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
 	if (r < 0)
@@ -374,7 +374,7 @@ static int jail_failed(const struct machine *m, struct err *e)
 	uint8_t in[2048];
 	struct frame_failed x;
 	struct frame f;
-	ssize_t n = recv(m->sandbox->shell.sock, in, sizeof(in), MSG_DONTWAIT);
+	ssize_t n = recv(m->sandbox->blank.sock, in, sizeof(in), MSG_DONTWAIT);
 	size_t at = 0;
 	long used;
 
@@ -390,7 +390,7 @@ static int jail_failed(const struct machine *m, struct err *e)
 int vm_explain(struct machine *m, int r, struct err *e)
 {
 	char said[160];
-	int why = m->sandbox->shell.sock >= 0 ? jail_failed(m, e) : 0;
+	int why = m->sandbox->blank.sock >= 0 ? jail_failed(m, e) : 0;
 
 	if (why < 0)
 		return why;

@@ -60,7 +60,7 @@ int vm_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat
 	const struct mux_stat g = said(s->vm->stat);
 	const uint64_t base = s->vm->cpu_base;
 	struct cgroup_stat jail = { 0 };
-	int r = s->shell.cgroup.mask ? cgroup_stat(&w->env.cgroups, &s->shell.cgroup, &jail) : 0;
+	int r = s->blank.cgroup.mask ? cgroup_stat(&w->env.cgroups, &s->blank.cgroup, &jail) : 0;
 
 	if (r < 0)
 		return r;
@@ -174,7 +174,7 @@ int vm_run_again(const struct machine *m, struct err *e)
 	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "reach the machine") : 0;
 }
 
-static int take_page(struct machine *m, const struct shell *s)
+static int take_page(struct machine *m, const struct blank *s)
 {
 	struct stat st;
 	int r = m->page = keep_vm(s, FRAME_KEEP_STAT);
@@ -216,9 +216,9 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	m->group = 0x40000000U | (uint32_t)(clock_mono_ns() >> 20 & 0x3fffffffU);
 	r = vm_own_find(w, s, &rec->vm);
 	if (r == 0)
-		r = take_page(m, &s->shell);
+		r = take_page(m, &s->blank);
 	if (r == 0)
-		r = m->side = keep_vm(&s->shell, FRAME_KEEP_SIDE);
+		r = m->side = keep_vm(&s->blank, FRAME_KEEP_SIDE);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "take over a machine");
 	if (m->role == VM_CLONE) {

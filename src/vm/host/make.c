@@ -131,7 +131,7 @@ void vm_leave(struct warden *w, struct warden_sandbox *s)
 	if (m->side >= 0 && w->vms)
 		epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
 	/* One that is kept goes on without us, and needs them. */
-	if (!s->shell.recorded || m->ends)
+	if (!s->blank.recorded || m->ends)
 		vm_own_remove_all(w, m);
 	vm_template_drop(m->template);
 	vm_machine_free(m);
@@ -334,7 +334,7 @@ void vm_let_go(struct warden *w, struct machine *m)
 {
 	struct err e = { 0 };
 	/* Its rules may be others than those it was made ready with. */
-	int r = net_fit(w, &m->sandbox->shell, &m->spec, &e);
+	int r = net_fit(w, &m->sandbox->blank, &m->spec, &e);
 
 	m->stage = VM_GOES;
 	m->until = clock_mono_ns() + CLONE_NS;
@@ -354,13 +354,13 @@ static void take_ready(struct warden *w, struct machine *m, struct machine *x)
 	x->spec = m->spec;
 	x->tag = m->tag;
 	x->wanted = true;
-	s->shell = from->shell;
+	s->blank = from->blank;
 	s->root = from->root;
 	s->receipt = from->receipt;
 	s->handle = from->handle; /* its disk is called by it */
 	s->vm = x;
 	x->sandbox = s;
-	shell_init(&from->shell);
+	blank_init(&from->blank);
 	root_init(&from->root);
 	from->vm = m;
 	m->sandbox = from;

@@ -1,4 +1,4 @@
-#include "engine/blank/shell.h"
+#include "engine/blank/blank.h"
 #include "base/base.h"
 #include "base/log.h"
 #include "base/sys.h"
@@ -25,22 +25,22 @@
 #define ORPHAN_MS 200
 #define SLOT_TRIES 32
 
-void shell_init(struct shell *s)
+void blank_init(struct blank *s)
 {
-	*s = (struct shell){
+	*s = (struct blank){
 		.pidfd = -1, .sock = -1, .userns = -1, .net = -1, .tree = -1, .slot_fd = -1,
 		.take = -1,  .give = -1, .table = -1,  .group = -1, .again = -1, .way = { -1, -1, -1 },
 	};
 	cgroup_init(&s->cgroup);
 }
 
-uid_t shell_agent_uid(const struct shell *s)
+uid_t blank_agent_uid(const struct blank *s)
 {
 	return s->uid_base ? s->uid_base + AGENT_UID : 0;
 }
 
 /* The sources may sit where the targets go, so they are moved away first. */
-static int place_fds(struct shell_start *s)
+static int place_fds(struct blank_start *s)
 {
 	int *const sources[] = { &s->sock, &s->dev, &s->base, &s->null, &s->agent };
 	int r;
@@ -80,7 +80,7 @@ static int become(uint32_t single_id)
 /* Runs on the warden's memory, its errno included: only calls of base/sys.h, or such that cannot fail. */
 static int child(void *arg)
 {
-	struct shell_start *s = arg;
+	struct blank_start *s = arg;
 	char *argv[] = { (char *)(uintptr_t) "cloche-agent", s->single, s->fault[0] ? s->fault : NULL, NULL };
 	char go, *envp[] = { NULL };
 	uint64_t none = 0;
@@ -146,7 +146,7 @@ static enum err_kind kind_of(int r)
 	return r == -EAGAIN || r == -ENOMEM ? ERR_EXHAUSTED : ERR_UNSUPPORTED;
 }
 
-static int new_net(struct shell *s, struct err *e)
+static int new_net(struct blank *s, struct err *e)
 {
 	int r = sys_unshare(CLONE_NEWNET);
 
@@ -160,13 +160,13 @@ static int new_net(struct shell *s, struct err *e)
 }
 
 /* Rules can be changed, but making another namespace is quicker than waiting until the old ones are gone. */
-static bool rules_fit(const struct shell_start *start, const struct shell *s)
+static bool rules_fit(const struct blank_start *start, const struct blank *s)
 {
 	return !s->steered || (start->steer && steer_same(start->steer, &s->rules));
 }
 
 /* Gives the namespace we are in its way out. @net: one that served before, and is given up when it cannot be had. */
-static int steer(const struct shell_start *start, struct shell *s, int *net, struct err *e)
+static int steer(const struct blank_start *start, struct blank *s, int *net, struct err *e)
 {
 	int r = 0;
 
@@ -193,7 +193,7 @@ static int steer(const struct shell_start *start, struct shell *s, int *net, str
  * The network namespace is made here, not by the clone: so it belongs to our user namespace, and root of the sandbox
  * has no power over it.
  */
-static int enter_net(struct env *v, const struct shell_start *start, struct shell *s, struct err *e)
+static int enter_net(struct env *v, const struct blank_start *start, struct blank *s, struct err *e)
 {
 	AUTO_CLOSE int ahead = s->net >= 0 ? TAKE_FD(s->net) : env_take_net(v);
 	int r = ahead >= 0 ? sys_setns(ahead, CLONE_NEWNET) : new_net(s, e), back;
@@ -223,7 +223,7 @@ static int enter_net(struct env *v, const struct shell_start *start, struct shel
  * that were root for all, one sandbox could use up what the others and the host's own services have. So a sandbox's
  * first id owns it, which nobody outside has.
  */
-static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start *start)
+static long clone_owned(uint32_t owner, struct clone_args *a, struct blank_start *start)
 {
 	const uid_t keep = (uid_t)-1;
 	long pid;
@@ -243,14 +243,14 @@ static long clone_owned(uint32_t owner, struct clone_args *a, struct shell_start
 }
 
 /* What of its control groups the agent can show inside: those that are its own. */
-static uint32_t groups_shown(const struct env *v, const struct shell *s)
+static uint32_t groups_shown(const struct env *v, const struct blank *s)
 {
 	const uint32_t how = (v->cgroups.version == 2 ? CGROUP_SHOWN_V2 : 0) | (s->tree >= 0 ? CGROUP_SHOWN_MADE : 0);
 
 	return v->rootless || !s->cgroup.mask ? 0 : s->cgroup.mask | how;
 }
 
-static void set_argument(const struct env *v, const struct shell *s, struct shell_start *start)
+static void set_argument(const struct env *v, const struct blank *s, struct blank_start *start)
 {
 	int n = snprintf(start->single, sizeof(start->single), "%u,%u,", start->single_id, groups_shown(v, s));
 
@@ -259,7 +259,7 @@ static void set_argument(const struct env *v, const struct shell *s, struct shel
 }
 
 /* By a holder, which enters the network namespace itself. */
-static int copy_holder(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+static int copy_holder(struct env *v, struct blank_start *start, struct blank *s, struct err *e)
 {
 	struct stash_ask q = { .kind = STASH_AGENT, .owner = s->uid_base, .joins = start->njoin,
 			       .group = v->cgroups.version == 2 && s->cgroup.mask, .groups = groups_shown(v, s) };
@@ -278,7 +278,7 @@ static int copy_holder(struct env *v, struct shell_start *start, struct shell *s
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "copy a holder") : 0;
 }
 
-static int clone_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+static int clone_child(struct env *v, struct blank_start *start, struct blank *s, struct err *e)
 {
 	struct clone_args a = {
 		.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_VM |
@@ -313,7 +313,7 @@ static int clone_child(struct env *v, struct shell_start *start, struct shell *s
 	return 0;
 }
 
-static int make_cgroup(struct env *v, struct shell *s, unsigned controllers, struct guard *guard, struct err *e)
+static int make_cgroup(struct env *v, struct blank *s, unsigned controllers, struct guard *guard, struct err *e)
 {
 	char name[48];
 	int r = 0;
@@ -338,7 +338,7 @@ static int make_cgroup(struct env *v, struct shell *s, unsigned controllers, str
 	return r;
 }
 
-static void give_slot(struct env *v, struct shell *s)
+static void give_slot(struct env *v, struct blank *s)
 {
 	if (!v->rootless && s->uid_base)
 		slots_give(&v->slots, s->slot, TAKE_FD(s->slot_fd));
@@ -346,7 +346,7 @@ static void give_slot(struct env *v, struct shell *s)
 }
 
 /* A slot in whose cgroup something still runs, after a crash, is passed over. */
-static int take_place(struct env *v, struct shell *s, unsigned controllers, struct guard *guard, struct err *e)
+static int take_place(struct env *v, struct blank *s, unsigned controllers, struct guard *guard, struct err *e)
 {
 	int r;
 
@@ -367,12 +367,12 @@ static int take_place(struct env *v, struct shell *s, unsigned controllers, stru
 	return r;
 }
 
-int shell_place(struct env *v, struct shell *s, unsigned controllers, struct err *e)
+int blank_place(struct env *v, struct blank *s, unsigned controllers, struct err *e)
 {
 	return take_place(v, s, controllers, NULL, e);
 }
 
-static int start_child(struct env *v, struct shell_start *start, struct shell *s, struct err *e)
+static int start_child(struct env *v, struct blank_start *start, struct blank *s, struct err *e)
 {
 	int r;
 
@@ -392,7 +392,7 @@ static int start_child(struct env *v, struct shell_start *start, struct shell *s
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "release the agent") : 0;
 }
 
-static void take_ground(struct shell_start *start, struct shell *s)
+static void take_ground(struct blank_start *start, struct blank *s)
 {
 	struct ground *g = start->ground;
 
@@ -412,14 +412,14 @@ static void take_ground(struct shell_start *start, struct shell *s)
 	ground_init(g);
 }
 
-int shell_start_reserve(const struct env *v, struct shell_start *start)
+int blank_start_reserve(const struct env *v, struct blank_start *start)
 {
 	start->limit = 0;
-	for (start->nlow = 0; start->nlow < SHELL_LOW; start->nlow++) {
+	for (start->nlow = 0; start->nlow < BLANK_LOW; start->nlow++) {
 		int fd = sys_fcntl(v->null, F_DUPFD_CLOEXEC, 3);
 
 		if (fd < 0) {
-			shell_start_done(start);
+			blank_start_done(start);
 			return fd;
 		}
 		start->low[start->nlow] = fd;
@@ -431,20 +431,20 @@ int shell_start_reserve(const struct env *v, struct shell_start *start)
 	return 0;
 }
 
-void shell_start_release(const struct env *v, struct shell_start *start)
+void blank_start_release(const struct env *v, struct blank_start *start)
 {
 	for (unsigned i = 0; start->nlow && i < 3 + start->njoin; i++)
 		sys_dup3(v->null, start->low[i], O_CLOEXEC);
 }
 
-void shell_start_done(struct shell_start *start)
+void blank_start_done(struct blank_start *start)
 {
 	fd_close_many(start->low, start->nlow);
 	start->nlow = 0;
 }
 
 /* To the numbers that the new process will have a copy of. */
-static int lower_fds(struct shell_start *s)
+static int lower_fds(struct blank_start *s)
 {
 	int *const which[] = { &s->dev, &s->base, &s->sock };
 	int r = 0;
@@ -459,7 +459,7 @@ static int lower_fds(struct shell_start *s)
 }
 
 /* With the sandbox's control groups where there are trees of them; else the agent mounts them. */
-static int copy_base(const struct env *v, const struct shell_start *start, struct shell *s)
+static int copy_base(const struct env *v, const struct blank_start *start, struct blank *s)
 {
 	int r = 0;
 
@@ -471,16 +471,16 @@ static int copy_base(const struct env *v, const struct shell_start *start, struc
 			      mount_clone(start->image->base, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, -1);
 }
 
-int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
+int blank_make(struct env *v, struct blank_start *start, unsigned controllers, uint32_t single_id, struct blank *ret,
 	       struct err *e)
 {
 	const uint64_t dev_attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 	const int devices = start->image->dev;
 	AUTO_CLOSE int dev = -1, base = -1, sock = -1;
-	struct shell s;
+	struct blank s;
 	int pair[2], r;
 
-	shell_init(&s);
+	blank_init(&s);
 	if (start->ground && start->ground->valid)
 		take_ground(start, &s);
 	r = s.used ? 0 : take_place(v, &s, controllers, start->guard, e);
@@ -528,13 +528,13 @@ int shell_make(struct env *v, struct shell_start *start, unsigned controllers, u
 	*ret = s;
 	return 0;
 fail:
-	shell_end(v, &s, NULL);
-	shell_start_release(v, start);
+	blank_end(v, &s, NULL);
+	blank_start_release(v, start);
 	return r;
 }
 
 /* Returns when its last process is gone. */
-static void end_processes(struct shell *s)
+static void end_processes(struct blank *s)
 {
 	struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
 	siginfo_t si;
@@ -576,7 +576,7 @@ static int remove_groups(struct env *v, struct cgroup *c, struct err *e)
 }
 
 /* Whether its cgroups are as good as new. Exec group 1, which every sandbox has, stays when it is, too. */
-static bool recycle_groups(const struct env *v, struct shell *s)
+static bool recycle_groups(const struct env *v, struct blank *s)
 {
 	if (!s->cgroup.mask || cgroup_recycle(&v->cgroups, &s->cgroup) < 0)
 		return false;
@@ -586,7 +586,7 @@ static bool recycle_groups(const struct env *v, struct shell *s)
 	return cgroup_children_remove(&v->cgroups, &s->cgroup) == 0;
 }
 
-int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct err *e)
+int blank_end_keep(struct env *v, struct blank *s, struct ground *ret, struct err *e)
 {
 	int r = 0;
 
@@ -624,18 +624,18 @@ int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct er
 		records_clear(&v->records, s->slot);
 	give_slot(v, s);
 	fd_close(s->slot_fd);
-	shell_init(s);
+	blank_init(s);
 	return r;
 }
 
-int shell_end(struct env *v, struct shell *s, struct err *e)
+int blank_end(struct env *v, struct blank *s, struct err *e)
 {
 	struct ground none;
 
 	end_processes(s);
 	fd_close(s->net);
 	s->net = -1; /* without it nothing is kept */
-	return shell_end_keep(v, s, &none, e);
+	return blank_end_keep(v, s, &none, e);
 }
 
 void ground_init(struct ground *g)

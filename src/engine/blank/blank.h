@@ -9,11 +9,11 @@
 #include "linux/ns.h"
 #include "linux/steer.h"
 
-struct shell {
+struct blank {
 	uint32_t slot;
 	uint32_t uid_base; /* 0 when rootless */
 	pid_t pid;
-	int pidfd; /* -1 = no shell */
+	int pidfd; /* -1 = no blank */
 	int sock; /* the host's end of the agent's control socket */
 	int userns;
 	int net; /* its network namespace, kept only when ->start asked for it */
@@ -52,29 +52,29 @@ struct ground {
 	struct steer_rules rules; /* in force in ->net */
 	uint64_t tenant;
 	struct cgroup cgroup;
-	int tree; /* as in struct shell */
+	int tree; /* as in struct blank */
 	bool grouped; /* exec group 1 is there, as good as new */
 	bool limited;
 	struct cgroup_limits limits;
 };
 
 struct stash;
-#define SHELL_LOW (3 + CGROUP_CONTROLLERS)
+#define BLANK_LOW (3 + CGROUP_CONTROLLERS)
 
 /* What the new process runs on until it becomes the agent. Not to be used again before the agent's first frame. */
-struct shell_start {
+struct blank_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
 	const struct image_host *image; /* whose dev and base are copied, in the caller's mount namespace */
 	struct ground *ground; /* to build on, taken over when valid; NULL = none */
 	uint32_t kvm; /* the id inside that gets a /dev/kvm of its own; 0 = nobody does */
 	const struct steer_rules *steer; /* the way out its network namespace is to have; NULL = none */
-	bool keep_net; /* keep the network namespace's descriptor in the shell */
+	bool keep_net; /* keep the network namespace's descriptor in the blank */
 	/*
 	 * Numbers kept free for what the new process needs, so low that nothing else has to be copied for it: a warden
 	 * of many sandboxes has thousands of descriptors. none: it gets a copy of all. The pool has several on their
 	 * way.
 	 */
-	int low[SHELL_LOW];
+	int low[BLANK_LOW];
 	unsigned nlow, limit; /* all that is needed lies below ->limit */
 	int agent, null, dev, base, sock, peer;
 	int join[CGROUP_CONTROLLERS];
@@ -86,24 +86,24 @@ struct shell_start {
 	struct guard *guard; /* to be started before there is anything to clean up; NULL = none */
 };
 
-void shell_init(struct shell *s);
+void blank_init(struct blank *s);
 /* The agent's user as the host sees it; 0 when rootless. */
-uid_t shell_agent_uid(const struct shell *s);
+uid_t blank_agent_uid(const struct blank *s);
 /*
  * @single_id: without root, the id the sandbox's user shall have (the only one mapped). The agent is starting when
  * this returns; its READY is the first frame on ->sock. Nothing is left behind on failure.
  */
-int shell_make(struct env *v, struct shell_start *start, unsigned controllers, uint32_t single_id, struct shell *ret,
+int blank_make(struct env *v, struct blank_start *start, unsigned controllers, uint32_t single_id, struct blank *ret,
 	       struct err *e);
-/* A slot and control groups alone, for shell_end to end. */
-int shell_place(struct env *v, struct shell *s, unsigned controllers, struct err *e);
+/* A slot and control groups alone, for blank_end to end. */
+int blank_place(struct env *v, struct blank *s, unsigned controllers, struct err *e);
 /* Reserves ->low. 0 or -errno, then nothing is reserved. */
-int shell_start_reserve(const struct env *v, struct shell_start *start);
+int blank_start_reserve(const struct env *v, struct blank_start *start);
 /* After the agent's first frame or its death, and before that is looked for on ->sock: lets go of what it was given. */
-void shell_start_release(const struct env *v, struct shell_start *start);
-void shell_start_done(struct shell_start *start);
+void blank_start_release(const struct env *v, struct blank_start *start);
+void blank_start_done(struct blank_start *start);
 /*
- * A process that outlives ours for a moment: when we die before shell_end, it removes the sandbox's cgroups, killing
+ * A process that outlives ours for a moment: when we die before blank_end, it removes the sandbox's cgroups, killing
  * who is left in them. It is there before they are, shares our memory, and does nothing until then. What it does not
  * find in a cgroup (none, without root) ends by itself when the agent's socket closes.
  */
@@ -121,9 +121,9 @@ void guard_dismiss(struct guard *g);
 void guard_end(struct guard *g); /* and waits */
 
 /* Kills it, waits until every process is gone, removes its cgroups and frees its slot. Accepts a half-made one. */
-int shell_end(struct env *v, struct shell *s, struct err *e);
-/* As shell_end, but leaves in *ret what can be used again; not valid when nothing can. */
-int shell_end_keep(struct env *v, struct shell *s, struct ground *ret, struct err *e);
+int blank_end(struct env *v, struct blank *s, struct err *e);
+/* As blank_end, but leaves in *ret what can be used again; not valid when nothing can. */
+int blank_end_keep(struct env *v, struct blank *s, struct ground *ret, struct err *e);
 void ground_init(struct ground *g);
 /* Removes it. Accepts one that is not valid. */
 void ground_end(struct env *v, struct ground *g);

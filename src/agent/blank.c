@@ -212,7 +212,7 @@ static int open_sysctl(void)
 	return high;
 }
 
-int shell_enter(struct agent *a, enum frame_stage *stage)
+int blank_enter(struct agent *a, enum frame_stage *stage)
 {
 	static const struct {
 		enum frame_stage stage;

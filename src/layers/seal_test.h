@@ -1,6 +1,6 @@
 /* For tests of layers: a warden with a store of its own, sandboxes in it, and commands in those. */
 #pragma once
-#include "engine/sandbox/keep_test.h"
+#include "engine/sandbox/persist_test.h"
 
 #include "base/clock.h"
 #include "base/id.h"

@@ -9,7 +9,7 @@
  * One thread serves; two more belong to the pool, one that makes blanks ahead and one that cleans up behind. All have
  * given up every privilege that making a sandbox does not take (warden/privileges.h) before the first byte is read.
  * Its children are the agents. Connections come and go, sandboxes stay; SIGTERM ends all of them and cleans up. With
- * --keep they outlive even this program, however it ends: the next one finds them by their records (engine/blank/keep.h).
+ * --keep they outlive even this program, however it ends: the next one finds them by their records (engine/blank/persist.h).
  * SIGUSR1 ends all of them, kept or not, and then this program.
  */
 #include "base/base.h"

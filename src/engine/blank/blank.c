@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "engine/blank/stash.h"
 #include "engine/image/skeleton.h"
 #include "linux/caps.h"
@@ -353,7 +353,7 @@ static int take_place(struct env *v, struct blank *s, unsigned controllers, stru
 	if (v->rootless)
 		return make_cgroup(v, s, controllers, guard, e);
 	for (unsigned tries = 0; tries < SLOT_TRIES; tries++) {
-		r = v->keep ? slots_take_own(&v->slots, &s->slot, &s->slot_fd, e) : slots_take(&v->slots, &s->slot, e);
+		r = v->persist ? slots_take_own(&v->slots, &s->slot, &s->slot_fd, e) : slots_take(&v->slots, &s->slot, e);
 		if (r < 0)
 			return r;
 		s->uid_base = slot_uid(s->slot);
@@ -521,8 +521,8 @@ int blank_make(struct env *v, struct blank_start *start, unsigned controllers, u
 		err_sys(e, ERR_EXHAUSTED, r, "copy a descriptor");
 	else
 		r = start_child(v, start, &s, e);
-	if (r == 0 && v->keep)
-		r = keep_prepare(v, &s, e);
+	if (r == 0 && v->persist)
+		r = persist_prepare(v, &s, e);
 	if (r < 0)
 		goto fail;
 	*ret = s;
@@ -580,7 +580,7 @@ static bool recycle_groups(const struct env *v, struct blank *s)
 {
 	if (!s->cgroup.mask || cgroup_recycle(&v->cgroups, &s->cgroup) < 0)
 		return false;
-	if (!s->grouped || cgroup_child_recycle(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP) == 0)
+	if (!s->grouped || cgroup_child_recycle(&v->cgroups, &s->cgroup, PERSIST_FIRST_GROUP) == 0)
 		return true;
 	s->grouped = false;
 	return cgroup_children_remove(&v->cgroups, &s->cgroup) == 0;

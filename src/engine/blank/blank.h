@@ -26,11 +26,11 @@ struct blank {
 	int tree; /* the base with these groups (engine/image/group_tree.h), for the next on the same slot; -1 = none */
 	bool limited; /* ->limits are in force */
 	struct cgroup_limits limits;
-	/* Of a sandbox that is kept (engine/blank/keep.h), else -1 and false. */
+	/* Of a sandbox that is kept (engine/blank/persist.h), else -1 and false. */
 	int slot_fd; /* holds its slot's lock */
 	int again; /* the agent's own file of slots, which will hold it: KEEP was sent ahead; -1 when it was not, or has come */
 	int take, give; /* the rendezvous; ->take until the agent has it */
-	int table; /* proto/table.h, likewise: keep_table() takes it back */
+	int table; /* proto/table.h, likewise: persist_table() takes it back */
 	int group; /* what members of exec group 1 join by, until it was handed out */
 	bool grouped; /* its cgroup may have children */
 	bool recorded; /* there is a record to be cleared */

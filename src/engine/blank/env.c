@@ -228,8 +228,8 @@ static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 	v->null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
 	if (v->null < 0)
 		return err_sys(e, ERR_INTERNAL, v->null, "open /dev/null");
-	v->keep = o->state;
-	return v->keep ? records_open(&v->records, o->state, e) : 0;
+	v->persist = o->state;
+	return v->persist ? records_open(&v->records, o->state, e) : 0;
 }
 
 static int open_slots(struct env *v, struct err *e)

@@ -20,7 +20,7 @@ struct env {
 	unsigned controllers; /* cgroup controllers every sandbox joins */
 	struct cgroup_host cgroups;
 	struct slots slots;
-	bool keep; /* sandboxes outlive us */
+	bool persist; /* sandboxes outlive us */
 	bool no_share; /* as in env_opts */
 	struct records records; /* of those */
 	int layers; /* the folder of sealed layers, -1: none */

@@ -220,7 +220,7 @@ static void end_execs(const struct kernel_watch *w, struct kernel_watched *x)
 
 	x->ended_ns = now;
 	x->files.hidden.not_before_ns = now;
-	if (w->o.keep && !again && end_groups(w, x))
+	if (w->o.persist && !again && end_groups(w, x))
 		return;
 	cgroup_kill_now(w->o.host, x->cgroup.name);
 	sys_pidfd_send_signal(x->look.pidfd, SIGKILL);
@@ -618,7 +618,7 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
 	pthread_cond_init(&w->idle, NULL);
 	pthread_condattr_destroy(&a);
 	/* Attaching takes milliseconds: not for a single sandbox. */
-	if (o->keep && !o->rootless && socket_bpf_new(o->host, &w->bpf, &e) < 0)
+	if (o->persist && !o->rootless && socket_bpf_new(o->host, &w->bpf, &e) < 0)
 		log_info("%s: the number of sockets is not bounded; their memory is watched all the same", e.msg);
 	return w;
 }
@@ -639,7 +639,7 @@ void kernel_watch_limit(struct kernel_watch *w, struct kernel_watched *x, uint64
 
 unsigned kernel_watch_share(const struct kernel_watch *w)
 {
-	return w->o.keep ? w->pools.percent : 0;
+	return w->o.persist ? w->pools.percent : 0;
 }
 
 int kernel_watch_mend(const struct kernel_watched *x)

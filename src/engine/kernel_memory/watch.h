@@ -50,7 +50,7 @@ struct kernel_watch_opts {
 	int net; /* stays the caller's */
 	bool rootless;
 	unsigned sockets; /* of the internet, by BPF; 0 = kernel_sockets_most() */
-	bool keep; /* sandboxes outlive an exec: end the execs, and the sandbox only when that does not help */
+	bool persist; /* sandboxes outlive an exec: end the execs, and the sandbox only when that does not help */
 	unsigned percent; /* of the host's pools, for all sandboxes of a tenant; 0 = KERNEL_POOLS_PERCENT */
 };
 /* NULL: no memory. The thread starts with the first sandbox. */

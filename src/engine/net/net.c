@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "engine/blank/record.h"
 #include "engine/net/holder.h"
 #include "linux/diag.h"
@@ -105,7 +105,7 @@ static int note_late(struct warden *w, struct warden_sandbox *s, struct err *e)
 	uint32_t flags = RECORD_STEERED | (s->frozen ? RECORD_FROZEN : 0);
 	int r;
 
-	keep_settle(&s->blank);
+	persist_settle(&s->blank);
 	r = s->blank.recorded ? records_flag(&w->env.records, s->blank.slot, flags) : 0;
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's record") : 0;
 }

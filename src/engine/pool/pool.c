@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "engine/blank/slim.h"
 #include "engine/image/truth.h"
 #include "engine/pool/limit.h"

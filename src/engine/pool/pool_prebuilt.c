@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "engine/pool/limit.h"
 #include "layers/memory.h"
 #include "linux/mount.h"
@@ -123,9 +123,9 @@ static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec
 		it->root.setup.flags |= FRAME_SETUP_AHEAD;
 		r = root_send(&it->root, it->blank.sock, &e);
 	}
-	if (r == 0 && p->env->keep)
-		r = keep_ahead(p->env, &it->blank, it->root.early.meminfo, it->root.early.upper, &e);
-	if (r == 0 && p->env->keep && spec->flags & SPEC_MEMORY)
+	if (r == 0 && p->env->persist)
+		r = persist_ahead(p->env, &it->blank, it->root.early.meminfo, it->root.early.upper, &e);
+	if (r == 0 && p->env->persist && spec->flags & SPEC_MEMORY)
 		r = send_restore(p, it, spec, &e);
 	if (r < 0) {
 		log_warn("nothing stands ahead: %s", e.msg);

@@ -445,7 +445,7 @@ void pool_share_init(struct pool *p)
 
 	for (unsigned i = 0; i < SHARE_HOLDERS; i++)
 		stash_init(&s->holder[i].stash);
-	s->on = p->env->keep && p->env->layers >= 0 && !p->env->rootless && !p->env->stage && !p->env->no_share;
+	s->on = p->env->persist && p->env->layers >= 0 && !p->env->rootless && !p->env->stage && !p->env->no_share;
 	/* While we are in the host's own mount namespace. Without it only anonymous memory is shared. */
 	s->host = s->on ? mount_clone(AT_FDCWD, "/", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, -1) : -1;
 }

@@ -72,7 +72,7 @@ int sandbox_new(const struct sandbox_spec *spec, struct warden_sandbox **ret, st
 /* The container. Its agent is setting it up when this returns; on failure nothing is left but @s. */
 int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e);
 /* From now on it outlives us. */
-int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e);
+int sandbox_persist(struct warden *w, struct warden_sandbox *s, struct err *e);
 /* It is one of those there are. */
 void sandbox_show(struct warden *w, struct warden_sandbox *s);
 /* The end of one that is not. */

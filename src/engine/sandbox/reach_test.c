@@ -5,7 +5,7 @@
  */
 #include "base/base.h"
 #include "base/test.h"
-#include "engine/sandbox/keep_test.h"
+#include "engine/sandbox/persist_test.h"
 
 #include <grp.h>
 #include <linux/capability.h>

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/step.h"
 #include "base/sys.h"
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "layers/memory.h"
 #include "vm/host/host.h"
 
@@ -225,7 +225,7 @@ static int listen_to(struct restoring *x, struct warden_done *ret)
 /* Whoever comes next gets a socket of its own: what this one said is read, as far as it matters. */
 static int hand_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
-	int sock, r = keep_attach(&s->blank, &sock, e);
+	int sock, r = persist_attach(&s->blank, &sock, e);
 
 	if (r < 0)
 		return r;

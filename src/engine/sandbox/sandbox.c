@@ -6,7 +6,7 @@
 #include "engine/image/disk.h"
 #include "engine/blank/score.h"
 #include "engine/sandbox/internal.h"
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "engine/pool/limit.h"
 #include "layers/pump.h"
 #include "layers/settle.h"
@@ -68,7 +68,7 @@ static void sandbox_park(struct warden_sandbox *s)
 	fd_close(TAKE_FD(s->blank.userns));
 	fd_close(TAKE_FD(s->blank.net));
 	fd_close(TAKE_FD(s->blank.tree));
-	keep_park(&s->blank);
+	persist_park(&s->blank);
 	cgroup_park(&s->blank.cgroup);
 }
 
@@ -110,7 +110,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	root_init(&s->root);
-	r = keep_adopt(&w->env, rec, &s->blank, &s->root.early.meminfo, &s->root.early.upper, e);
+	r = persist_adopt(&w->env, rec, &s->blank, &s->root.early.meminfo, &s->root.early.upper, e);
 	if (r < 0) {
 		free(s);
 		return r == -ESRCH ? 0 : r;
@@ -201,7 +201,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		free(w);
 		return r;
 	}
-	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .keep = w->env.keep, .sockets = o->sockets, .percent = o->tenant_share });
+	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .persist = w->env.persist, .sockets = o->sockets, .percent = o->tenant_share });
 	if (!w->kernel) {
 		warden_free(w);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
@@ -222,10 +222,10 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		seal_stock(w->workers, w->stock);
 		sealing_settle_found(w);
 	}
-	if (w->env.keep)
+	if (w->env.persist)
 		adopt_all(w);
 	/* What the last one left half-made goes, also when no machine is ever asked for again. */
-	if (w->env.vm[0] && w->env.keep && access(w->env.vm, F_OK) == 0) {
+	if (w->env.vm[0] && w->env.persist && access(w->env.vm, F_OK) == 0) {
 		if (vm_open(w, e) < 0)
 			log_error("virtual machines: %s", e->msg);
 		else
@@ -251,7 +251,7 @@ void warden_free(struct warden *w)
 	warden_compare_end(w);
 	vm_close(w);
 	while (w->alive) {
-		if (w->env.keep && !w->alive->restoring)
+		if (w->env.persist && !w->alive->restoring)
 			forget(w, w->alive);
 		else
 			warden_destroy(w, w->alive, NULL);
@@ -366,7 +366,7 @@ static int new_handle(uint64_t *ret, struct err *e)
 	return 0;
 }
 
-int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
+int sandbox_persist(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	struct record rec = {
 		.handle = s->handle,
@@ -399,7 +399,7 @@ int sandbox_keep(struct warden *w, struct warden_sandbox *s, struct err *e)
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;
 	}
-	return keep_start(&w->env, &s->blank, s->root.early.meminfo, s->root.early.upper, s->vm ? more : NULL, &rec, e);
+	return persist_start(&w->env, &s->blank, s->root.early.meminfo, s->root.early.upper, s->vm ? more : NULL, &rec, e);
 }
 
 /* Its mounts, unless it stands already. */
@@ -489,7 +489,7 @@ static int check(struct warden *w, const struct sandbox_spec *spec, struct err *
 		r = limit_check(&w->env, &spec->limits, e);
 	if (r == 0 && spec->layers)
 		r = sealing_check(w, spec, e);
-	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.keep)
+	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.persist)
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
 	return r;
 }
@@ -522,7 +522,7 @@ static int create(struct warden *w, const struct sandbox_spec *spec, struct ward
 		free(s);
 		return r;
 	}
-	r = w->env.keep ? sandbox_keep(w, s, e) : 0;
+	r = w->env.persist ? sandbox_persist(w, s, e) : 0;
 	if (r == 0 && spec->flags & SPEC_MEMORY)
 		r = restoring_start(w, s, e);
 	if (r < 0)
@@ -629,7 +629,7 @@ int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 	*ret_sock = -1;
 	if (s->vm && s->blank.recorded)
 		return vm_attach(s, ret_sock, e);
-	return s->blank.recorded ? keep_attach(&s->blank, ret_sock, e) : 0;
+	return s->blank.recorded ? persist_attach(&s->blank, ret_sock, e) : 0;
 }
 
 int warden_pidfd(const struct warden_sandbox *s)
@@ -682,7 +682,7 @@ int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (r < 0)
 		return r;
-	keep_settle(&s->blank);
+	persist_settle(&s->blank);
 	r = s->blank.recorded ? records_flag(&w->env.records, s->blank.slot, RECORD_FROZEN | late_flag(s)) : 0;
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "write the sandbox's record");

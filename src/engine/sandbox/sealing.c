@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "layers/settle.h"
 #include "vm/host/host.h"
 
@@ -140,7 +140,7 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 
 	if (!(s->blank.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER)))
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: no freezer for this sandbox");
-	table = s->blank.recorded ? keep_table(&s->blank) : -EOPNOTSUPP;
+	table = s->blank.recorded ? persist_table(&s->blank) : -EOPNOTSUPP;
 	if (table == -EOPNOTSUPP || table == -EBADF || table == -EBADMSG)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: its agent has no table of execs");
 	if (table < 0)
@@ -226,7 +226,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
-	keep_settle(&s->blank);
+	persist_settle(&s->blank);
 	/* A machine's memory is always part of it: its disk alone is in the middle of something. */
 	if (s->vm && from.refuses_network) {
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "connections of a virtual machine are not known outside of it");

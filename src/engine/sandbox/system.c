@@ -116,7 +116,7 @@ bool system_later(const struct warden *w, const struct sandbox_spec *spec)
 	 * full by then, and cannot be made larger as memory can.
 	 */
 	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || spec->flags & SPEC_DISK || strcmp(spec->image, "host") ||
-	    spec->nmounts || spec->ntmpfs || w->env.rootless || w->env.stage || !w->env.keep)
+	    spec->nmounts || spec->ntmpfs || w->env.rootless || w->env.stage || !w->env.persist)
 		return false;
 	if (!spec->layers)
 		return true;

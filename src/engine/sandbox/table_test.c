@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "base/test.h"
-#include "engine/sandbox/keep_test.h"
+#include "engine/sandbox/persist_test.h"
 #include "proto/memory.h"
 
 static struct table is;

@@ -37,7 +37,7 @@ static int make_disk(struct warden *w, const struct warden_sandbox *s, uint32_t 
 	int fd;
 
 	disk_name(s, number, name, sizeof(name));
-	fd = w->env.keep ? sys_openat(w->vms->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) :
+	fd = w->env.persist ? sys_openat(w->vms->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) :
 			   sys_openat(w->vms->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	return fd < 0 ? err_sys(e, ERR_EXHAUSTED, fd, "make a disk in %s", w->vms->path) : fd;
 }
@@ -47,7 +47,7 @@ static void remove_disk(struct warden *w, const struct warden_sandbox *s, uint32
 	char name[48];
 
 	disk_name(s, number, name, sizeof(name));
-	if (w->env.keep && w->vms)
+	if (w->env.persist && w->vms)
 		sys_unlinkat(w->vms->dir, name, 0);
 }
 

@@ -59,7 +59,7 @@ static void one_open(struct one *x)
 	snprintf(x->path, sizeof(x->path), "/var/tmp/vm-chain-XXXXXX");
 	CHECK(mkdtemp(x->path) != NULL);
 	x->w.vms = &x->v;
-	x->w.env.keep = true;
+	x->w.env.persist = true;
 	x->v.dir = folder(x, "vm");
 	x->v.epoll = epoll_create1(EPOLL_CLOEXEC);
 	x->v.timer = -1; /* it never goes off */

@@ -169,7 +169,7 @@ static int store(struct warden *w, struct vms *v)
 	*v = (struct vms){ .epoll = -1, .timer = -1 };
 	v->dir = mkdtemp(path) ? sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -1;
 	snprintf(v->path, sizeof(v->path), "%s", path);
-	*w = (struct warden){ .vms = v, .env.keep = true };
+	*w = (struct warden){ .vms = v, .env.persist = true };
 	return v->dir < 0 ? -1 : 0;
 }
 
@@ -457,7 +457,7 @@ TEST(who_ends_in_the_middle_of_a_seal_leaves_no_disk)
 	lone_open(&x);
 	CHECK(mkdtemp(path) != NULL);
 	x.v.dir = sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	x.w.env.keep = true;
+	x.w.env.persist = true;
 	x.m->stage = VM_RUNS;
 	fd_close(sys_openat(x.v.dir, "d-0000000000001234.0", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	fd_close(sys_openat(x.v.dir, "d-0000000000001234.1", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));

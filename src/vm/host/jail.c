@@ -208,7 +208,7 @@ static int say_start(struct warden *w, struct machine *m, struct vm_msg *msg, co
 	msg->start.memory_mib = (uint32_t)(m->spec.limits.memory / MIB);
 	msg->start.cpus = vm_cpus(&m->spec.limits);
 	msg->start.io_bps = m->spec.limits.io_bps;
-	msg->start.flags = w->env.keep ? VM_KEEP : 0;
+	msg->start.flags = w->env.persist ? VM_KEEP : 0;
 	if (m->role != VM_CLONE) {
 		struct sandbox_spec *guest = (struct sandbox_spec *)(void *)(out + len);
 
@@ -331,8 +331,8 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 	/* What it is made of may have had another. */
 	r = m->spec.flags & SPEC_NET || s->layers ? vm_steer(m, m->spec.flags & SPEC_NET ? &m->spec.net : NULL, e) : 0;
 	/* From here on it may outlive us: who finds it before it is up ends it. */
-	if (r == 0 && w->env.keep)
-		r = sandbox_keep(w, s, e);
+	if (r == 0 && w->env.persist)
+		r = sandbox_persist(w, s, e);
 	if (r == 0) {
 		r = fd_send_now(m->side, &msg, sizeof(msg), &pair[1], 1);
 		if (r < 0)

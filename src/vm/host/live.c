@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "vm/host/host.h"
 
 #include <poll.h>
@@ -177,7 +177,7 @@ int vm_run_again(const struct machine *m, struct err *e)
 static int take_page(struct machine *m, const struct blank *s)
 {
 	struct stat st;
-	int r = m->page = keep_vm(s, FRAME_KEEP_STAT);
+	int r = m->page = persist_vm(s, FRAME_KEEP_STAT);
 
 	if (r < 0)
 		return r;
@@ -218,7 +218,7 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	if (r == 0)
 		r = take_page(m, &s->blank);
 	if (r == 0)
-		r = m->side = keep_vm(&s->blank, FRAME_KEEP_SIDE);
+		r = m->side = persist_vm(&s->blank, FRAME_KEEP_SIDE);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "take over a machine");
 	if (m->role == VM_CLONE) {

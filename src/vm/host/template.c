@@ -524,7 +524,7 @@ void vm_store_sweep(struct warden *w)
 		const char *name = x->d_name;
 		const int64_t at = used_at(dir, name);
 
-		if (!strncmp(name, "d-", 2) && w->env.keep && !disk_used(w, name))
+		if (!strncmp(name, "d-", 2) && w->env.persist && !disk_used(w, name))
 			sys_unlinkat(dir, name, 0);
 		else if (!strncmp(name, "t-", 2) && is_part(name))
 			sweep_part(dir, name);

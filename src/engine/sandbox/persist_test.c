@@ -1,9 +1,9 @@
 /* Sandboxes that outlive their warden, their daemon, or both: with the real programs. */
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/test.h"
-#include "engine/sandbox/keep_test.h"
+#include "engine/sandbox/persist_test.h"
 #include "warden/msg.h"
 
 #include <sched.h>

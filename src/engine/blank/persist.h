@@ -7,32 +7,32 @@
 #include "engine/blank/blank.h"
 #include "engine/blank/record.h"
 
-#define KEEP_FIRST_GROUP 1 /* the exec group every sandbox has */
+#define PERSIST_FIRST_GROUP 1 /* the exec group every sandbox has */
 
 /* Ahead of time, for a blank that was made: the rendezvous, exec group 1, when it was started. */
-int keep_prepare(struct env *v, struct blank *s, struct err *e);
+int persist_prepare(struct env *v, struct blank *s, struct err *e);
 /* Tells the agent all of it ahead, after SETUP; that the sandbox is somebody's it then only has to look up. */
-int keep_ahead(struct env *v, struct blank *s, int meminfo, int upper, struct err *e);
+int persist_ahead(struct env *v, struct blank *s, int meminfo, int upper, struct err *e);
 /* Writes @rec (its sandbox's part of it; the blank's is added) and tells the agent. After SETUP. */
 /* @upper: the writable layer. @more: of a machine's jail, FRAME_KEEP_VM_FDS; else NULL. */
-int keep_start(struct env *v, struct blank *s, int meminfo, int upper, const int *more, struct record *rec,
+int persist_start(struct env *v, struct blank *s, int meminfo, int upper, const int *more, struct record *rec,
 	       struct err *e);
 /* What the agent holds for a machine: FRAME_KEEP_SIDE, a SOCK_SEQPACKET socket; FRAME_KEEP_STAT. Or -errno. */
-int keep_vm(const struct blank *s, int place);
+int persist_vm(const struct blank *s, int place);
 /*
  * Returns once the agent has heard KEEP, which it does when it has set the sandbox up: one that is frozen before could
  * not be attached to by another warden.
  */
-void keep_settle(struct blank *s);
+void persist_settle(struct blank *s);
 /* The agent's table of execs (proto/table.h); a descriptor, the caller's, or -errno: it was not told to keep (yet). */
-int keep_table(const struct blank *s);
+int persist_table(const struct blank *s);
 /* Closes what can be had again from the agent, once it has it; for a warden of many. */
-void keep_park(struct blank *s);
+void persist_park(struct blank *s);
 /* A new control socket for the agent: *ret is the host's end. Waits for nobody. */
-int keep_attach(struct blank *s, int *ret, struct err *e);
+int persist_attach(struct blank *s, int *ret, struct err *e);
 /*
  * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo and *ret_upper are -1 when it was not told yet. -ESRCH
  * when there is no such process any more; what is left of it is gone then, its record too.
  */
-int keep_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_upper,
+int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_upper,
 	       struct err *e);

@@ -1,4 +1,4 @@
-#include "engine/blank/keep.h"
+#include "engine/blank/persist.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,7 +14,7 @@
 
 #define HEARD_MS 2000 /* a KEEP that was sent is heard by then */
 
-int keep_prepare(struct env *v, struct blank *s, struct err *e)
+int persist_prepare(struct env *v, struct blank *s, struct err *e)
 {
 	int pair[2], r = record_start(s->pid, &s->started);
 
@@ -29,8 +29,8 @@ int keep_prepare(struct env *v, struct blank *s, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make the agent's table");
 	s->table = r;
-	r = s->grouped ? cgroup_child_open(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP, blank_agent_uid(s)) :
-			 cgroup_child_make(&v->cgroups, &s->cgroup, KEEP_FIRST_GROUP, blank_agent_uid(s));
+	r = s->grouped ? cgroup_child_open(&v->cgroups, &s->cgroup, PERSIST_FIRST_GROUP, blank_agent_uid(s)) :
+			 cgroup_child_make(&v->cgroups, &s->cgroup, PERSIST_FIRST_GROUP, blank_agent_uid(s));
 	if (r == -EOPNOTSUPP)
 		return 0; /* a host without them: execs then have no groups of their own */
 	if (r < 0)
@@ -55,7 +55,7 @@ static int tell(struct blank *s, uint32_t id, const int *fds, unsigned n, struct
 }
 
 /* An open file of its own for the slot: an agent in the pool that outlives us for a moment must not hold that. */
-int keep_ahead(struct env *v, struct blank *s, int meminfo, int upper, struct err *e)
+int persist_ahead(struct env *v, struct blank *s, int meminfo, int upper, struct err *e)
 {
 	AUTO_CLOSE int top = sys_openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	AUTO_CLOSE int again = top < 0 ? top : slots_again(&v->slots);
@@ -72,7 +72,7 @@ int keep_ahead(struct env *v, struct blank *s, int meminfo, int upper, struct er
 	return r;
 }
 
-static int keep_now(struct blank *s, int meminfo, int upper, const int *more, struct err *e)
+static int persist_now(struct blank *s, int meminfo, int upper, const int *more, struct err *e)
 {
 	AUTO_CLOSE int top = sys_openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { s->slot_fd, s->take, s->give, meminfo, top, s->table };
@@ -84,7 +84,7 @@ static int keep_now(struct blank *s, int meminfo, int upper, const int *more, st
 	return tell(s, 0, fds, FRAME_KEEP_FDS + (more ? FRAME_KEEP_VM_FDS : 0), e);
 }
 
-int keep_start(struct env *v, struct blank *s, int meminfo, int upper, const int *more, struct record *rec,
+int persist_start(struct env *v, struct blank *s, int meminfo, int upper, const int *more, struct record *rec,
 	       struct err *e)
 {
 	int r;
@@ -103,7 +103,7 @@ int keep_start(struct env *v, struct blank *s, int meminfo, int upper, const int
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "hold slot %u", s->slot);
 	if (s->again < 0)
-		r = keep_now(s, meminfo, upper, more, e);
+		r = persist_now(s, meminfo, upper, more, e);
 	else if ((r = table_set_ahead(s->table, false)) < 0)
 		err_sys(e, ERR_INTERNAL, r, "tell the agent to stay");
 	if (r < 0)
@@ -135,7 +135,7 @@ static int take_socket(int pidfd, int place)
 	return TAKE_FD(fd);
 }
 
-int keep_attach(struct blank *s, int *ret, struct err *e)
+int persist_attach(struct blank *s, int *ret, struct err *e)
 {
 	AUTO_CLOSE int ours = -1, theirs = -1;
 	int pair[2], r;
@@ -160,7 +160,7 @@ int keep_attach(struct blank *s, int *ret, struct err *e)
 	return 0;
 }
 
-void keep_park(struct blank *s)
+void persist_park(struct blank *s)
 {
 	int fd = s->give < 0 ? -1 : take_socket(s->pidfd, FRAME_KEEP_GIVE);
 
@@ -197,7 +197,7 @@ static int take_layer(int pidfd, int place, mode_t type)
 	return TAKE_FD(fd);
 }
 
-int keep_table(const struct blank *s)
+int persist_table(const struct blank *s)
 {
 	AUTO_CLOSE int fd = sys_pidfd_getfd(s->pidfd, FRAME_KEEP_TABLE);
 	int r = fd < 0 ? fd : table_is(fd);
@@ -205,7 +205,7 @@ int keep_table(const struct blank *s)
 	return r < 0 ? r : TAKE_FD(fd);
 }
 
-int keep_vm(const struct blank *s, int place)
+int persist_vm(const struct blank *s, int place)
 {
 	return place == FRAME_KEEP_SIDE ? take_socket(s->pidfd, place) : sys_pidfd_getfd(s->pidfd, place);
 }
@@ -232,7 +232,7 @@ static void wait_nobodys(int pidfd)
 			;
 }
 
-void keep_settle(struct blank *s)
+void persist_settle(struct blank *s)
 {
 	int fd;
 
@@ -271,7 +271,7 @@ static bool same_process(const struct record *rec, int pidfd)
 	return record_start((pid_t)rec->pid, &start) == 0 && start == rec->start && !dead(pidfd);
 }
 
-int keep_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_upper,
+int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_upper,
 	       struct err *e)
 {
 	AUTO_CLOSE int pidfd = sys_pidfd_open((pid_t)rec->pid, 0), give = -1, meminfo = -1, upper = -1;

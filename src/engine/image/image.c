@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "engine/image/cpu_files.h"
+#include "engine/image/procfs.h"
 #include "engine/image/skeleton.h"
-#include "engine/image/truth.h"
 
 #include <dirent.h>
 #include <sys/file.h>
@@ -196,13 +196,13 @@ static int fill_cpus(int dir, unsigned cpus)
 	n = fd_get(AT_FDCWD, "/proc/cpuinfo", host, size);
 	if (n < 0)
 		return (int)n;
-	r = put_text(dir, "cpuinfo", cut, truth_cpuinfo(host, cut, size, cpus));
+	r = put_text(dir, "cpuinfo", cut, procfs_cpuinfo(host, cut, size, cpus));
 	if (r == 0)
-		r = put_text(dir, "stat", cut, truth_stat(cut, size, cpus));
+		r = put_text(dir, "stat", cut, procfs_stat(cut, size, cpus));
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(folders); i++)
 		r = sys_mkdirat(dir, folders[i], 0755);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(lists); i++)
-		r = put_text(dir, lists[i], cut, truth_online(cut, size, cpus));
+		r = put_text(dir, lists[i], cut, procfs_online(cut, size, cpus));
 	if (r == 0)
 		r = sys = open_dir(dir, "sys");
 	return r < 0 ? r : cpu_files_put(sys, cpus);

@@ -6,7 +6,7 @@
 #include "base/sys.h"
 #include "engine/blank/persist.h"
 #include "engine/blank/slim.h"
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "engine/pool/limit.h"
 #include "engine/rootfs/upper.h"
 #include "linux/slice.h"
@@ -519,7 +519,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->low = target / 2;
 	p->prebuilt.most = target / 8 < PREBUILT_LAYERED ? target / 8 : PREBUILT_LAYERED;
 	/* A CPU is left for requests, where there is another. */
-	p->few = truth_cpus(0) > 1 ? truth_cpus(0) - 1 : 1;
+	p->few = procfs_cpus(0) > 1 ? procfs_cpus(0) - 1 : 1;
 	p->few = p->few < WAYS ? p->few : WAYS;
 	p->queue_end = &p->queue;
 	image_host_init(&p->img);

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "engine/pool/limit.h"
 #include "layers/memory.h"
 #include "linux/mount.h"
@@ -199,7 +199,7 @@ static int make_item(struct pool *p, struct share_holder *h, const struct sandbo
 {
 	struct pool_guess g = {
 		.limits = limit_groups(&spec->limits),
-		.cpus = truth_cpus(spec->limits.cpu_milli),
+		.cpus = procfs_cpus(spec->limits.cpu_milli),
 		.tenant = spec->tenant,
 		.net = spec->flags & SPEC_NET,
 	};

@@ -1,14 +1,14 @@
 #include "engine/rootfs/early.h"
 #include "base/base.h"
 #include "base/sys.h"
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "engine/rootfs/shown.h"
 #include "linux/mount.h"
 #include "proto/frame.h"
 
 #include <unistd.h>
 
-#define TRUTH_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+#define PROCFS_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
 void early_init(struct early *y)
 {
@@ -30,13 +30,13 @@ static int send_mounts(int cpus, int upper, int texts, const struct blank *s, bo
 		const char *path, *target;
 		uint64_t attrs;
 	} plan[] = {
-		{ cpus, "sys", "s", TRUTH_ATTRS },
-		{ cpus, "cpuinfo", "p/cpuinfo", TRUTH_ATTRS },
-		{ cpus, "stat", "p/stat", TRUTH_ATTRS },
-		{ texts, "meminfo", "p/meminfo", TRUTH_ATTRS },
-		{ texts, "loadavg", "p/loadavg", TRUTH_ATTRS },
+		{ cpus, "sys", "s", PROCFS_ATTRS },
+		{ cpus, "cpuinfo", "p/cpuinfo", PROCFS_ATTRS },
+		{ cpus, "stat", "p/stat", PROCFS_ATTRS },
+		{ texts, "meminfo", "p/meminfo", PROCFS_ATTRS },
+		{ texts, "loadavg", "p/loadavg", PROCFS_ATTRS },
 		{ upper, "shm", "e/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC },
-		{ texts, "cpu.max", "c/cpu.max", TRUTH_ATTRS },
+		{ texts, "cpu.max", "c/cpu.max", PROCFS_ATTRS },
 	};
 	const size_t last = ARRAY_LEN(plan) - !cpu_max;
 	struct frame_mounts m = { 0 };
@@ -94,10 +94,10 @@ int early_make(struct env *v, const struct image_host *img, const struct blank *
 
 int early_show(const struct early *y, uint64_t memory, uint32_t cpu_milli)
 {
-	char text[TRUTH_MAX];
-	int r = shown_write(y->upper, "meminfo", text, truth_meminfo(text, sizeof(text), &(struct truth_memory){ .limit = memory }));
+	char text[PROCFS_MAX];
+	int r = shown_write(y->upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &(struct procfs_memory){ .limit = memory }));
 
 	if (r == 0)
 		r = shown_write(y->upper, "loadavg", SHOWN_NO_LOAD, strlen(SHOWN_NO_LOAD));
-	return r == 0 ? shown_write(y->upper, "cpu.max", text, truth_cpu_max(text, sizeof(text), cpu_milli)) : r;
+	return r == 0 ? shown_write(y->upper, "cpu.max", text, procfs_cpu_max(text, sizeof(text), cpu_milli)) : r;
 }

@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "engine/rootfs/unmerged.h"
 #include "engine/rootfs/upper.h"
 #include "layers/numbers.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define LAYER_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
-#define TRUTH_ATTRS (LAYER_ATTRS | MOUNT_ATTR_NOEXEC)
+#define PROCFS_ATTRS (LAYER_ATTRS | MOUNT_ATTR_NOEXEC)
 
 struct build {
 	struct env *env;
@@ -359,7 +359,7 @@ int root_system(struct env *v, const struct image_host *img, const struct blank 
 }
 
 /* For another number of CPUs than was shown ahead: on top of that. */
-static int add_truth(struct build *b, unsigned cpus)
+static int add_procfs(struct build *b, unsigned cpus)
 {
 	AUTO_CLOSE int dir = -1;
 	int r;
@@ -369,11 +369,11 @@ static int add_truth(struct build *b, unsigned cpus)
 	dir = image_cpus(b->img, cpus, b->e);
 	if (dir < 0)
 		return dir;
-	r = add_clone(b, dir, "sys", TRUTH_ATTRS, FRAME_MOUNT_DIR, "/sys");
+	r = add_clone(b, dir, "sys", PROCFS_ATTRS, FRAME_MOUNT_DIR, "/sys");
 	if (r == 0)
-		r = add_clone(b, dir, "cpuinfo", TRUTH_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/cpuinfo");
+		r = add_clone(b, dir, "cpuinfo", PROCFS_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/cpuinfo");
 	if (r == 0)
-		r = add_clone(b, dir, "stat", TRUTH_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/stat");
+		r = add_clone(b, dir, "stat", PROCFS_ATTRS, FRAME_MOUNT_PROC_FILE, "proc/stat");
 	return r;
 }
 
@@ -532,7 +532,7 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 int root_build(struct env *v, const struct image_host *img, const struct blank *s, const struct sandbox_spec *spec,
 	       struct early *early, struct root *ret, struct err *e)
 {
-	unsigned cpus = truth_cpus(spec->limits.cpu_milli);
+	unsigned cpus = procfs_cpus(spec->limits.cpu_milli);
 	struct root root;
 	struct build b = { v, img, s, spec, &root, e };
 	int r;
@@ -546,7 +546,7 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 	if (r == 0)
 		r = add_image(&b);
 	if (r == 0)
-		r = add_truth(&b, cpus);
+		r = add_procfs(&b, cpus);
 	if (r == 0)
 		r = add_writable(&b);
 	for (uint32_t i = 0; r == 0 && i < spec->ntmpfs; i++)
@@ -575,7 +575,7 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 			   (strcmp(spec->image, "host") && !spec->layers && !(spec->flags & (SPEC_DISK_AGAIN | SPEC_JAIL)) ? FRAME_SETUP_ETC : 0);
 	for (uint32_t i = 0; i < spec->nmounts; i++)
 		root.setup.flags |= spec->mount[i].read_only ? 0 : FRAME_SETUP_HOST_WRITABLE;
-	root.setup.cpu_mask = truth_cpu_mask(cpus, s->slot);
+	root.setup.cpu_mask = procfs_cpu_mask(cpus, s->slot);
 	*ret = root;
 	return 0;
 }

@@ -73,7 +73,7 @@ static uint64_t number(const struct cgroup_host *h, const struct cgroup *c, enum
 	return fd_get_u64(h->base[h->version == 2 ? 0 : id], path, &n) < 0 ? 0 : n;
 }
 
-void shown_memory(const struct cgroup_host *h, const struct cgroup *c, struct truth_memory *ret)
+void shown_memory(const struct cgroup_host *h, const struct cgroup *c, struct procfs_memory *ret)
 {
 	const bool v2 = h->version == 2;
 	const struct {
@@ -174,12 +174,12 @@ void shown_tick(struct shown *v, const struct cgroup_host *h, const struct cgrou
 	if (now - v->load_ns >= LOAD_NS)
 		show_load(v, h, c, cpu, now);
 	if (memory_is_due(v, cpu, now)) {
-		struct truth_memory m = { .limit = limit };
-		char text[TRUTH_MAX];
+		struct procfs_memory m = { .limit = limit };
+		char text[PROCFS_MAX];
 
 		v->memory_ns = now;
 		v->memory_cpu = cpu;
 		shown_memory(h, c, &m);
-		shown_write(v->upper, "meminfo", text, truth_meminfo(text, sizeof(text), &m));
+		shown_write(v->upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
 	}
 }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "linux/cgroup.h"
 
 #define SHOWN_MS 200 /* how often meminfo is written, while something runs */
@@ -35,7 +35,7 @@ bool shown_is_due(const struct shown *v, uint64_t cpu);
 void shown_tick(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, uint64_t limit, uint64_t cpu);
 
 /* What its groups tell now. @c may be parked. */
-void shown_memory(const struct cgroup_host *h, const struct cgroup *c, struct truth_memory *ret);
+void shown_memory(const struct cgroup_host *h, const struct cgroup *c, struct procfs_memory *ret);
 /* The averages after @periods more in which @active parts of SHOWN_FIXED processors were in use. */
 void shown_average(uint32_t load[3], uint32_t active, uint64_t periods);
 /* Opens the text @name. The descriptor or -errno. */

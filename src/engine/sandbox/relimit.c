@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "engine/pool/limit.h"
 #include "engine/rootfs/shown.h"
 #include "engine/sandbox/internal.h"
@@ -41,7 +41,7 @@ static int may(const struct warden_sandbox *s, const struct spec_limits *l, stru
 		return -EOPNOTSUPP;
 	}
 	/* Its processes are bound to as many, and would not use more. */
-	if (l->cpu_milli && cpus_of(l->cpu_milli) > cpus_of(now->cpu_milli) && truth_cpus(l->cpu_milli) != truth_cpus(now->cpu_milli)) {
+	if (l->cpu_milli && cpus_of(l->cpu_milli) > cpus_of(now->cpu_milli) && procfs_cpus(l->cpu_milli) != procfs_cpus(now->cpu_milli)) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "cpus: it sees %u, and cannot be given more while it runs", cpus_of(now->cpu_milli));
 		err_remedy(e, "hibernate it, change the limit, and let it wake up");
 		return -EOPNOTSUPP;
@@ -88,8 +88,8 @@ static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec
 /* Version 1: /sys/fs/cgroup/cpu.max is a text of ours (engine/rootfs/early.c). Elsewhere nothing shows it. */
 static void show_cpus(const struct warden_sandbox *s)
 {
-	char text[TRUTH_MAX];
-	int r = shown_write(s->root.early.upper, "cpu.max", text, truth_cpu_max(text, sizeof(text), s->blank.limits.cpu_milli));
+	char text[PROCFS_MAX];
+	int r = shown_write(s->root.early.upper, "cpu.max", text, procfs_cpu_max(text, sizeof(text), s->blank.limits.cpu_milli));
 
 	if (r < 0 && r != -ENOENT) /* one that an older warden made has none */
 		log_warn("slot %u: cpu.max inside tells the old limit: %s", s->blank.slot, strerror(-r));

@@ -12,7 +12,7 @@
 #include "layers/settle.h"
 #include "layers/stock.h"
 #include "engine/blank/sweep.h"
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "vm/host/host.h"
 
 #include <poll.h>
@@ -283,7 +283,7 @@ static void learn(struct warden *w, const struct sandbox_spec *spec, const struc
 		.limits = limit_groups(&spec->limits),
 		.size = root->disk,
 		.inodes = root->inodes,
-		.cpus = truth_cpus(spec->limits.cpu_milli),
+		.cpus = procfs_cpus(spec->limits.cpu_milli),
 		.tenant = spec->tenant,
 		.net = spec->flags & SPEC_NET,
 	};

@@ -44,11 +44,11 @@ int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size)
 
 int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 {
-	struct truth_memory m = { .limit = s->memory };
-	char text[TRUTH_MAX];
+	struct procfs_memory m = { .limit = s->memory };
+	char text[PROCFS_MAX];
 
 	if (s->vm)
 		return 0; /* the guest's own warden does it */
 	shown_memory(&w->env.cgroups, &s->blank.cgroup, &m);
-	return shown_write(s->root.early.upper, "meminfo", text, truth_meminfo(text, sizeof(text), &m));
+	return shown_write(s->root.early.upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
 }

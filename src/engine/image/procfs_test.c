@@ -1,4 +1,4 @@
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "base/base.h"
 #include "base/test.h"
 
@@ -14,11 +14,11 @@ static unsigned host(void)
 
 TEST(cpus_are_the_quota_rounded_up_but_never_more_than_there_are)
 {
-	CHECK_EQ(truth_cpus(0), host());
-	CHECK_EQ(truth_cpus(10), 1);
-	CHECK_EQ(truth_cpus(1000), 1);
-	CHECK_EQ(truth_cpus(1001), host() < 2 ? 1 : 2);
-	CHECK_EQ(truth_cpus(4000000), host());
+	CHECK_EQ(procfs_cpus(0), host());
+	CHECK_EQ(procfs_cpus(10), 1);
+	CHECK_EQ(procfs_cpus(1000), 1);
+	CHECK_EQ(procfs_cpus(1001), host() < 2 ? 1 : 2);
+	CHECK_EQ(procfs_cpus(4000000), host());
 }
 
 TEST(a_mask_holds_as_many_as_asked_of_those_we_may_use)
@@ -26,10 +26,10 @@ TEST(a_mask_holds_as_many_as_asked_of_those_we_may_use)
 	cpu_set_t set;
 
 	sched_getaffinity(0, sizeof(set), &set);
-	CHECK(truth_cpu_mask(host(), 0) == 0); /* all: leave */
+	CHECK(procfs_cpu_mask(host(), 0) == 0); /* all: leave */
 	for (uint32_t seed = 0; seed < 2 * host(); seed++)
 		for (unsigned n = 1; n < host(); n++) {
-			uint64_t mask = truth_cpu_mask(n, seed);
+			uint64_t mask = procfs_cpu_mask(n, seed);
 
 			CHECK_EQ(__builtin_popcountll(mask), n);
 			for (unsigned c = 0; c < 64; c++)
@@ -40,8 +40,8 @@ TEST(a_mask_holds_as_many_as_asked_of_those_we_may_use)
 TEST(meminfo_tells_the_limit_and_what_is_left)
 {
 	char text[2048];
-	struct truth_memory m = { .limit = 64 * MIB, .used = 24 * MIB, .cache = 12 * MIB, .active_file = 3 * MIB, .inactive_file = 5 * MIB };
-	const size_t n = truth_meminfo(text, sizeof(text), &m);
+	struct procfs_memory m = { .limit = 64 * MIB, .used = 24 * MIB, .cache = 12 * MIB, .active_file = 3 * MIB, .inactive_file = 5 * MIB };
+	const size_t n = procfs_meminfo(text, sizeof(text), &m);
 
 	CHECK_EQ(n, strlen(text));
 	CHECK_CONTAINS(text, "MemFree:           40960 kB\n");
@@ -49,28 +49,28 @@ TEST(meminfo_tells_the_limit_and_what_is_left)
 	CHECK_CONTAINS(text, "MemTotal:          65536 kB\n");
 	CHECK_CONTAINS(text, "MemAvailable:      49152 kB\n");
 	CHECK_CONTAINS(text, "SwapTotal:             0 kB\n");
-	m = (struct truth_memory){ .limit = 64 * MIB, .used = 65 * MIB };
-	CHECK_EQ(truth_meminfo(text, sizeof(text), &m), n); /* one is written over the other */
+	m = (struct procfs_memory){ .limit = 64 * MIB, .used = 65 * MIB };
+	CHECK_EQ(procfs_meminfo(text, sizeof(text), &m), n); /* one is written over the other */
 	CHECK_CONTAINS(text, "MemAvailable:          0 kB\n");
-	CHECK(truth_meminfo(text, 40, &m) < 40);
+	CHECK(procfs_meminfo(text, 40, &m) < 40);
 }
 
 TEST(cpu_max_is_what_the_groups_are_given)
 {
 	char text[64];
 
-	CHECK_EQ(truth_cpu_max(text, sizeof(text), 1500), strlen("150000 100000\n"));
+	CHECK_EQ(procfs_cpu_max(text, sizeof(text), 1500), strlen("150000 100000\n"));
 	CHECK_CONTAINS(text, "150000 100000\n");
-	truth_cpu_max(text, sizeof(text), 0);
+	procfs_cpu_max(text, sizeof(text), 0);
 	CHECK_CONTAINS(text, "max 100000\n");
-	truth_cpu_max(text, sizeof(text), 5);
+	procfs_cpu_max(text, sizeof(text), 5);
 	CHECK_CONTAINS(text, "5000 1000000\n");
 }
 
 TEST(stat_has_a_line_for_each_cpu)
 {
 	char text[512];
-	size_t n = truth_stat(text, sizeof(text), 2);
+	size_t n = procfs_stat(text, sizeof(text), 2);
 
 	CHECK_EQ(n, strlen(text));
 	CHECK(!strncmp(text, "cpu  ", 5));
@@ -78,16 +78,16 @@ TEST(stat_has_a_line_for_each_cpu)
 	CHECK_CONTAINS(text, "\ncpu1 ");
 	CHECK(!strstr(text, "cpu2"));
 	CHECK_CONTAINS(text, "\nbtime ");
-	CHECK(truth_stat(text, 128, 1000) < 128);
+	CHECK(procfs_stat(text, 128, 1000) < 128);
 }
 
 TEST(online_is_a_range)
 {
 	char text[32];
 
-	truth_online(text, sizeof(text), 1);
+	procfs_online(text, sizeof(text), 1);
 	CHECK_STR(text, "0\n");
-	truth_online(text, sizeof(text), 4);
+	procfs_online(text, sizeof(text), 4);
 	CHECK_STR(text, "0-3\n");
 }
 
@@ -95,13 +95,13 @@ TEST(cpuinfo_is_cut_and_numbered_anew)
 {
 	static const char in[] = "processor\t: 3\nmodel\t: x\n\nprocessor\t: 7\nmodel\t: y\n\nprocessor\t: 9\n\n";
 	char out[256] = { 0 };
-	size_t n = truth_cpuinfo(in, out, sizeof(out), 2);
+	size_t n = procfs_cpuinfo(in, out, sizeof(out), 2);
 
 	out[n] = '\0';
 	CHECK_STR(out, "processor\t: 0\nmodel\t: x\n\nprocessor\t: 1\nmodel\t: y\n\n");
-	n = truth_cpuinfo(in, out, 40, 2); /* what does not fit is left out whole */
+	n = procfs_cpuinfo(in, out, 40, 2); /* what does not fit is left out whole */
 	out[n] = '\0';
 	CHECK_EQ(n, 0 + strlen("processor\t: 0\nmodel\t: x\n\n") * (n > 0));
-	n = truth_cpuinfo("no end", out, sizeof(out), 1);
+	n = procfs_cpuinfo("no end", out, sizeof(out), 1);
 	CHECK_EQ(n, 0);
 }

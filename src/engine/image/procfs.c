@@ -1,4 +1,4 @@
-#include "engine/image/truth.h"
+#include "engine/image/procfs.h"
 #include "base/base.h"
 #include "base/clock.h"
 
@@ -18,7 +18,7 @@ static unsigned usable(cpu_set_t *set)
 	return n;
 }
 
-unsigned truth_cpus(uint32_t cpu_milli)
+unsigned procfs_cpus(uint32_t cpu_milli)
 {
 	cpu_set_t set;
 	unsigned host = usable(&set), want = (cpu_milli + 999) / 1000;
@@ -26,7 +26,7 @@ unsigned truth_cpus(uint32_t cpu_milli)
 	return !want || want > host ? host : want;
 }
 
-uint64_t truth_cpu_mask(unsigned n, uint32_t seed)
+uint64_t procfs_cpu_mask(unsigned n, uint32_t seed)
 {
 	cpu_set_t set;
 	unsigned host = usable(&set), skip, left = n;
@@ -50,7 +50,7 @@ uint64_t truth_cpu_mask(unsigned n, uint32_t seed)
 	return left ? 0 : mask; /* more than 64 CPUs: the quota alone limits */
 }
 
-size_t truth_meminfo(char *buf, size_t size, const struct truth_memory *m)
+size_t procfs_meminfo(char *buf, size_t size, const struct procfs_memory *m)
 {
 	struct sysinfo si;
 	uint64_t total, used, avail;
@@ -106,7 +106,7 @@ size_t truth_meminfo(char *buf, size_t size, const struct truth_memory *m)
 	return n;
 }
 
-size_t truth_cpu_max(char *buf, size_t size, uint32_t cpu_milli)
+size_t procfs_cpu_max(char *buf, size_t size, uint32_t cpu_milli)
 {
 	/* As linux/cgroup_v1.c limits. */
 	const unsigned long long period = cpu_milli && cpu_milli < 10 ? 1000000 : 100000;
@@ -115,7 +115,7 @@ size_t truth_cpu_max(char *buf, size_t size, uint32_t cpu_milli)
 	return n < 0 ? 0 : (size_t)n;
 }
 
-size_t truth_stat(char *buf, size_t size, unsigned cpus)
+size_t procfs_stat(char *buf, size_t size, unsigned cpus)
 {
 	size_t n = (size_t)snprintf(buf, size, "cpu  0 0 0 0 0 0 0 0 0 0\n");
 
@@ -128,14 +128,14 @@ size_t truth_stat(char *buf, size_t size, unsigned cpus)
 	return n;
 }
 
-size_t truth_online(char *buf, size_t size, unsigned cpus)
+size_t procfs_online(char *buf, size_t size, unsigned cpus)
 {
 	int n = cpus > 1 ? snprintf(buf, size, "0-%u\n", cpus - 1) : snprintf(buf, size, "0\n");
 
 	return n < 0 ? 0 : (size_t)n;
 }
 
-size_t truth_cpuinfo(const char *host, char *buf, size_t size, unsigned cpus)
+size_t procfs_cpuinfo(const char *host, char *buf, size_t size, unsigned cpus)
 {
 	size_t n = 0;
 	unsigned seen = 0;

@@ -1,7 +1,7 @@
 /*
  * /sys/fs/cgroup: the sandbox's own control groups as the kernel shows them, read-only. Nothing is copied, so the figures are those of the
  * moment of reading. Version 2: one mount. Version 1: one for each controller, and the names of version 2 as links beside them
- * (engine/image/skeleton.c). docs/design/0014-what-programs-see.md says why.
+ * (engine/image/host_image.c). docs/design/0014-what-programs-see.md says why.
  */
 #include "agent/agent.h"
 #include "base/base.h"

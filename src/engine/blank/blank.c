@@ -4,7 +4,7 @@
 #include "base/sys.h"
 #include "engine/blank/persist.h"
 #include "engine/blank/stash.h"
-#include "engine/image/skeleton.h"
+#include "engine/image/host_image.h"
 #include "linux/caps.h"
 #include "linux/mount.h"
 #include "linux/net_limits.h"
@@ -487,7 +487,7 @@ int blank_make(struct env *v, struct blank_start *start, unsigned controllers, u
 	if (r < 0)
 		goto fail;
 	if (start->kvm)
-		r = dev = skeleton_devices_kvm(s.uid_base + start->kvm, (unsigned)dev_attrs);
+		r = dev = host_image_devices_kvm(s.uid_base + start->kvm, (unsigned)dev_attrs);
 	else
 		r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
 					mount_clone(devices, "", dev_attrs, -1);

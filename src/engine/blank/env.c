@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/image/skeleton.h"
+#include "engine/image/host_image.h"
 #include "layers/layers.h"
 #include "linux/mount.h"
 #include "linux/net_limits.h"
@@ -150,7 +150,7 @@ static int stage_devices(struct env *v, struct err *e)
 			r = mount_attach(mnt, here, 0);
 	}
 	if (r >= 0)
-		r = skeleton_link_devices(dir);
+		r = host_image_link_devices(dir);
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "bind device nodes");
 	v->image.dev = TAKE_FD(dir);

@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "engine/image/cpu_files.h"
+#include "engine/image/host_image.h"
 #include "engine/image/procfs.h"
-#include "engine/image/skeleton.h"
 
 #include <dirent.h>
 #include <sys/file.h>
@@ -75,31 +75,31 @@ static void sweep(int cache, const char *keep)
 			continue;
 		old = open_dir(fd, d->d_name);
 		if (old >= 0 && flock(old, LOCK_EX | LOCK_NB) == 0)
-			skeleton_remove(fd, d->d_name);
+			host_image_remove(fd, d->d_name);
 	}
 	closedir(dir);
 }
 
 /* Fills a folder of our own and renames it into place: others see a whole skeleton or none. */
-static int make_skeleton(int cache, const char *name, bool devices, struct err *e)
+static int make_host_image(int cache, const char *name, bool devices, struct err *e)
 {
 	char tmp[32];
 	AUTO_CLOSE int dir = -1;
 	int r;
 
 	snprintf(tmp, sizeof(tmp), "new-%d", (int)getpid());
-	skeleton_remove(cache, tmp);
+	host_image_remove(cache, tmp);
 	r = sys_mkdirat(cache, tmp, 0755);
 	if (r == 0)
 		r = dir = open_dir(cache, tmp);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "make %s in the cache folder", tmp);
 	flock(dir, LOCK_SH);
-	r = skeleton_fill(dir, devices, e);
+	r = host_image_fill(dir, devices, e);
 	if (r == 0 && renameat(cache, tmp, cache, name) < 0 && errno != EEXIST && errno != ENOTEMPTY)
 		r = err_sys(e, ERR_INTERNAL, -errno, "rename %s", tmp);
 	if (r < 0 || faccessat(cache, tmp, F_OK, 0) == 0)
-		skeleton_remove(cache, tmp);
+		host_image_remove(cache, tmp);
 	if (r == 0)
 		sweep(cache, name);
 	return r;
@@ -138,10 +138,10 @@ int image_host_open(const char *cache_path, bool devices, struct image_host *ret
 	r = check_owner(cache, cache_path, e);
 	if (r < 0)
 		return r;
-	snprintf(name, sizeof(name), "host-%016llx", (unsigned long long)skeleton_key());
+	snprintf(name, sizeof(name), "host-%016llx", (unsigned long long)host_image_key());
 	dir = open_dir(cache, name);
 	if (dir == -ENOENT) {
-		r = make_skeleton(cache, name, devices, e);
+		r = make_host_image(cache, name, devices, e);
 		if (r < 0)
 			return r;
 		dir = open_dir(cache, name);
@@ -224,7 +224,7 @@ int image_cpus(const struct image_host *h, unsigned cpus, struct err *e)
 		return TAKE_FD(dir);
 	/* The pool's thread may be at the same one; and who had this number may have died half-way. */
 	snprintf(tmp, sizeof(tmp), "%s.%d", name, (int)gettid());
-	skeleton_remove(h->lock, tmp);
+	host_image_remove(h->lock, tmp);
 	r = dir == -ENOENT ? sys_mkdirat(h->lock, tmp, 0755) : dir;
 	if (r == 0)
 		r = dir = open_dir(h->lock, tmp);
@@ -233,7 +233,7 @@ int image_cpus(const struct image_host *h, unsigned cpus, struct err *e)
 	if (r == 0 && renameat(h->lock, tmp, h->lock, name) < 0 && errno != EEXIST && errno != ENOTEMPTY)
 		r = -errno;
 	if (r < 0 || faccessat(h->lock, tmp, F_OK, 0) == 0)
-		skeleton_remove(h->lock, tmp);
+		host_image_remove(h->lock, tmp);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "make %s in the cache folder", name);
 	fd_close(dir);

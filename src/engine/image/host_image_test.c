@@ -1,4 +1,4 @@
-#include "engine/image/skeleton.h"
+#include "engine/image/host_image.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "base/test.h"
@@ -13,7 +13,7 @@ static char path[64];
 static int make(void)
 {
 	snprintf(path, sizeof(path), "/tmp/cloche-skeleton-%d", (int)getpid());
-	skeleton_remove(AT_FDCWD, path);
+	host_image_remove(AT_FDCWD, path);
 	return mkdir(path, 0755) < 0 ? -errno : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
@@ -33,7 +33,7 @@ TEST(a_skeleton_has_what_programs_expect_and_nothing_private)
 	struct stat st;
 
 	CHECK(dir >= 0);
-	CHECK_EQ(skeleton_fill(dir, geteuid() == 0, &e), 0);
+	CHECK_EQ(host_image_fill(dir, geteuid() == 0, &e), 0);
 	CHECK_EQ(mode_of(dir, "root/tmp"), S_IFDIR | 01777);
 	CHECK_EQ(mode_of(dir, "root/root"), S_IFDIR | 0700);
 	CHECK_EQ(mode_of(dir, "root/proc"), S_IFDIR | 0555);
@@ -50,7 +50,7 @@ TEST(a_skeleton_has_what_programs_expect_and_nothing_private)
 		CHECK_EQ(mode_of(dir, "dev/null"), S_IFCHR | 0666);
 		CHECK_EQ(mode_of(dir, "dev/kmsg"), 0);
 	}
-	CHECK_EQ(skeleton_remove(AT_FDCWD, path), 0);
+	CHECK_EQ(host_image_remove(AT_FDCWD, path), 0);
 	CHECK_EQ(access(path, F_OK), -1);
 }
 
@@ -62,7 +62,7 @@ TEST(a_device_folder_with_kvm_is_one_users_alone)
 
 	if (geteuid())
 		SKIP("root");
-	dev = skeleton_devices_kvm(123000, attrs);
+	dev = host_image_devices_kvm(123000, attrs);
 	CHECK(dev >= 0);
 	CHECK_EQ(fstatat(dev, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
 	CHECK_EQ(st.st_mode, S_IFCHR | 0600);
@@ -78,7 +78,7 @@ TEST(a_device_folder_with_kvm_is_one_users_alone)
 	CHECK_EQ(sys_unlinkat(dev, "kvm", 0), -EROFS);
 	/* Another one is another folder. */
 	fd_close(TAKE_FD(null));
-	null = skeleton_devices_kvm(124000, attrs);
+	null = host_image_devices_kvm(124000, attrs);
 	CHECK_EQ(fstatat(null, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
 	CHECK_EQ(st.st_uid, 124000);
 	CHECK_EQ(fstatat(dev, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
@@ -96,10 +96,10 @@ TEST(a_fill_that_fails_says_so)
 			CHECK(dir >= 0);
 			e = (struct err){ 0 };
 			sys_test_fail(ids[i], EIO, nth);
-			if (skeleton_fill(dir, false, &e) != -EIO || !e.msg[0])
+			if (host_image_fill(dir, false, &e) != -EIO || !e.msg[0])
 				TEST_FAIL("%s #%u is ignored", sys_name(ids[i]), nth);
 			sys_test_fail(ids[i], EIO, 0); /* disarm */
-			CHECK_EQ(skeleton_remove(AT_FDCWD, path), 0);
+			CHECK_EQ(host_image_remove(AT_FDCWD, path), 0);
 		}
 }
 
@@ -114,14 +114,14 @@ TEST(removing_follows_no_link)
 	CHECK_EQ(symlinkat(kept, dir, "link"), 0);
 	CHECK_EQ(mkdirat(dir, "deep", 0755), 0);
 	CHECK_EQ(symlinkat("..", dir, "deep/up"), 0);
-	CHECK_EQ(skeleton_remove(AT_FDCWD, path), 0);
+	CHECK_EQ(host_image_remove(AT_FDCWD, path), 0);
 	CHECK_EQ(access(kept, F_OK), 0);
 	rmdir(kept);
-	CHECK_EQ(skeleton_remove(AT_FDCWD, path), 0); /* what is not there is removed */
+	CHECK_EQ(host_image_remove(AT_FDCWD, path), 0); /* what is not there is removed */
 }
 
 TEST(the_key_is_steady)
 {
-	CHECK(skeleton_key() == skeleton_key());
-	CHECK(skeleton_key() != 0);
+	CHECK(host_image_key() == host_image_key());
+	CHECK(host_image_key() != 0);
 }

@@ -1,4 +1,4 @@
-#include "engine/image/skeleton.h"
+#include "engine/image/host_image.h"
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/sys.h"
@@ -14,7 +14,7 @@
 #define COPY_DEPTH_MAX 8
 
 /* Bumped when what is made below changes, so that an older cache is not used. */
-#define SKELETON_VERSION 36U
+#define HOST_IMAGE_VERSION 36U
 
 /*
  * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
@@ -81,12 +81,12 @@ static const struct made own_links[] = {
 	{ "var/lock", "/run/lock" },
 };
 
-uint64_t skeleton_key(void)
+uint64_t host_image_key(void)
 {
 	static const char *const watched[] = { "/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/localtime",
 					       "/etc/os-release", "/etc/ssl/certs/ca-certificates.crt", "/etc/passwd", "/etc/group", "/bin",
 					       "/lib64" };
-	uint64_t h = 0xcbf29ce484222325ULL ^ SKELETON_VERSION;
+	uint64_t h = 0xcbf29ce484222325ULL ^ HOST_IMAGE_VERSION;
 
 	for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
 		struct stat st = { 0 };
@@ -297,7 +297,7 @@ static int fill_root(int root, bool owners)
 	return r == 0 ? copy_etc(root) : r;
 }
 
-int skeleton_link_devices(int dev)
+int host_image_link_devices(int dev)
 {
 	static const char *const to[][2] = { { "/proc/self/fd", "fd" },	      { "/proc/self/fd/0", "stdin" },
 					     { "/proc/self/fd/1", "stdout" }, { "/proc/self/fd/2", "stderr" },
@@ -329,10 +329,10 @@ static int fill_dev(int dev)
 		if (r == 0 && fchmodat(dev, nodes[i].name, 0666, 0) < 0)
 			r = -errno;
 	}
-	return r == 0 ? skeleton_link_devices(dev) : r;
+	return r == 0 ? host_image_link_devices(dev) : r;
 }
 
-int skeleton_devices_kvm(uint32_t owner, unsigned attrs)
+int host_image_devices_kvm(uint32_t owner, unsigned attrs)
 {
 	const struct mount_opt opts[] = { { "mode", "0755" }, { "size", "64k" }, { "nr_inodes", "32" }, { NULL, NULL } };
 	struct mount_attr last = { .attr_set = attrs };
@@ -389,7 +389,7 @@ static int fill_base(int dir)
 	return r == 0 ? sys_mknodat(dir, "base/z", S_IFREG | 0444, 0) : r;
 }
 
-int skeleton_fill(int dir, bool devices, struct err *e)
+int host_image_fill(int dir, bool devices, struct err *e)
 {
 	AUTO_CLOSE int root = -1, dev = -1;
 	int r;
@@ -417,7 +417,7 @@ int skeleton_fill(int dir, bool devices, struct err *e)
 	return r < 0 ? r : 0;
 }
 
-int skeleton_remove(int dirfd, const char *name)
+int host_image_remove(int dirfd, const char *name)
 {
 	int fd = sys_openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, 0), r = 0;
 	struct dirent *d;
@@ -435,7 +435,7 @@ int skeleton_remove(int dirfd, const char *name)
 
 		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
 			continue;
-		one = d->d_type == DT_DIR ? skeleton_remove(fd, d->d_name) : sys_unlinkat(fd, d->d_name, 0);
+		one = d->d_type == DT_DIR ? host_image_remove(fd, d->d_name) : sys_unlinkat(fd, d->d_name, 0);
 		if (one < 0 && r == 0)
 			r = one;
 	}

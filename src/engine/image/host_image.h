@@ -6,15 +6,15 @@
 #include "base/err.h"
 
 /* A number that changes when anything the skeleton is made from changes. */
-uint64_t skeleton_key(void);
+uint64_t host_image_key(void);
 /* Fills the empty folder @dir: root/, base/, and dev/ when @devices. */
-int skeleton_fill(int dir, bool devices, struct err *e);
+int host_image_fill(int dir, bool devices, struct err *e);
 /* What a device folder holds besides the nodes: links, and places for pts and shm. */
-int skeleton_link_devices(int dev);
+int host_image_link_devices(int dev);
 /*
  * A device folder of one sandbox's own, with a "kvm" that only @owner may open: a detached mount with @attrs, or -errno. Any
  * thread's.
  */
-int skeleton_devices_kvm(uint32_t owner, unsigned attrs);
+int host_image_devices_kvm(uint32_t owner, unsigned attrs);
 /* Removes @name below @dirfd with all it holds. Best effort: 0 or the first -errno. */
-int skeleton_remove(int dirfd, const char *name);
+int host_image_remove(int dirfd, const char *name);

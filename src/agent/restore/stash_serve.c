@@ -47,7 +47,7 @@ static int lock_up(struct holder *h)
 		r = sys_unshare(CLONE_NEWNS);
 	if (r < 0)
 		return r;
-	/* What the pool's own mount namespace has there (engine/blank/slim.c); elsewhere there is nothing. */
+	/* What the pool's own mount namespace has there (engine/blank/minimal_mntns.c); elsewhere there is nothing. */
 	sys_umount2("/layers", 2 /* MNT_DETACH */);
 	sys_umount2("/image", 2);
 	return caps_set(CAPS_HOLDER, 0);

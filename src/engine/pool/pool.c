@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/blank/minimal_mntns.h"
 #include "engine/blank/persist.h"
-#include "engine/blank/slim.h"
 #include "engine/image/procfs.h"
 #include "engine/pool/limit.h"
 #include "engine/rootfs/upper.h"
@@ -412,7 +412,7 @@ static void *maker_main(void *arg)
 	give_way(p);
 	/* What is staged can only be copied where it is attached. */
 	if (!p->env->stage)
-		r = slim_enter(p->env, &p->img, &e);
+		r = minimal_mntns_enter(p->env, &p->img, &e);
 	pool_lock(p);
 	while (!p->stop) {
 		if (r < 0) {

@@ -1,4 +1,4 @@
-#include "engine/blank/slim.h"
+#include "engine/blank/minimal_mntns.h"
 #include "base/base.h"
 #include "base/log.h"
 #include "base/sys.h"
@@ -41,7 +41,7 @@ static int enter(int image, int layers, struct err *e)
 	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "pool: make a slim root") : 0;
 }
 
-int slim_enter(const struct env *v, struct image_host *ret, struct err *e)
+int minimal_mntns_enter(const struct env *v, struct image_host *ret, struct err *e)
 {
 	AUTO_CLOSE int image = mount_clone(v->image.lock, "", 0, -1);
 	AUTO_CLOSE int layers = v->layers < 0 ? -1 : mount_clone(v->layers, "", 0, -1);

@@ -8,4 +8,4 @@
  * `host` is made of, and the layers, since every new sandbox first copies it. The real tree is out of reach from there. Only mounts of
  * the own namespace can be copied, so the image's come along: *ret.
  */
-int slim_enter(const struct env *v, struct image_host *ret, struct err *e);
+int minimal_mntns_enter(const struct env *v, struct image_host *ret, struct err *e);

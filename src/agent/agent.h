@@ -83,7 +83,7 @@ int group_view_open(struct agent *a);
 /* Processes of the sandbox that the memory limit has killed so far; 0 where nothing tells. */
 uint64_t group_view_oom_kills(const struct agent *a);
 /* Attaches what needs no image, in the base. */
-int setup_early(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which);
+int setup_premounts(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which);
 /* Attaches the image and the rest, then gives up what was only needed for that. Closes no descriptor. */
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which);
 /* As root, in the image's root: what no two sandboxes may share. What was done: FRAME_RESTORED_*. */

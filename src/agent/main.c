@@ -141,7 +141,7 @@ static void serve_mounts(struct agent *a, const struct frame *f, const int *fds)
 	int r = a->up ? -EALREADY : frame_mounts_decode(f, &m);
 
 	if (r == 0)
-		r = setup_early(a, &m, fds, &which);
+		r = setup_premounts(a, &m, fds, &which);
 	if (r < 0) {
 		agent_fail(0, FRAME_STAGE_MOUNT, r, which);
 		_exit(1);

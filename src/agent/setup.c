@@ -222,7 +222,7 @@ static int attach_one(int root, uint8_t kind, const char *target, int mnt, const
 	return r < 0 ? r : mount_attach_at(mnt, at, cookie);
 }
 
-int setup_early(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which)
+int setup_premounts(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which)
 {
 	int r = 0;
 

@@ -75,7 +75,7 @@ static void wait_start(const struct blank *s)
 void pool_item_end(struct pool *p, struct pool_item *it)
 {
 	blank_end(p->env, &it->blank, NULL);
-	early_done(&it->early);
+	premount_done(&it->premount);
 	root_done(&it->root);
 }
 
@@ -89,7 +89,7 @@ static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item 
 
 	/* A staged mount must be made in the namespace that will use it, which this thread is not in. */
 	if (!p->env->stage) {
-		r = early_make(p->env, &p->img, &it->blank, &o, g->cpus, &it->early, e);
+		r = premount_make(p->env, &p->img, &it->blank, &o, g->cpus, &it->premount, e);
 		if (r < 0)
 			return r;
 	}
@@ -109,7 +109,7 @@ static int make(struct pool *p, struct blank_start *start, const struct pool_gue
 	struct ground ground;
 	int r;
 
-	early_init(&it.early);
+	premount_init(&it.premount);
 	root_init(&it.root);
 	ground_init(&ground);
 	if (g && old) {
@@ -698,8 +698,8 @@ int pool_clean(struct pool *p, struct blank *s, struct root *r)
 void pool_give_up(struct pool *p, struct pool_item *it)
 {
 	if (!it->prebuilt)
-		it->root.early = it->early;
-	early_init(&it->early);
+		it->root.premount = it->premount;
+	premount_init(&it->premount);
 	if (pool_clean(p, &it->blank, &it->root) < 0)
 		pool_item_end(p, it);
 }

@@ -8,15 +8,15 @@
 #include "base/err.h"
 #include "engine/blank/blank.h"
 #include "engine/blank/env.h"
-#include "engine/rootfs/early.h"
+#include "engine/rootfs/premount.h"
 #include "engine/rootfs/root.h"
 
 struct pool;
 
 struct pool_item {
 	struct blank blank;
-	struct early early; /* sent already, or empty */
-	uint64_t prebuilt; /* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->early too */
+	struct premount premount; /* sent already, or empty */
+	uint64_t prebuilt; /* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->premount too */
 	struct root root;
 };
 

@@ -33,7 +33,7 @@ static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct 
 	for (unsigned i = 0; i < p->ready; i++)
 		prebuilt += p->items[(p->first + i) % p->target].prebuilt != 0;
 	/* Who waits may want something else. */
-	if (prebuilt >= p->target / 2 || p->waiting || p->env->stage || it->early.upper < 0)
+	if (prebuilt >= p->target / 2 || p->waiting || p->env->stage || it->premount.upper < 0)
 		number = 0;
 	if (number)
 		*ret = p->prebuilt.spec;
@@ -117,14 +117,14 @@ static int send_restore(struct pool *p, const struct pool_item *it, const struct
 static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec *spec, uint64_t number)
 {
 	struct err e = { 0 };
-	int r = root_build(p->env, &p->img, &it->blank, spec, &it->early, &it->root, &e);
+	int r = root_build(p->env, &p->img, &it->blank, spec, &it->premount, &it->root, &e);
 
 	if (r == 0) {
 		it->root.setup.flags |= FRAME_SETUP_AHEAD;
 		r = root_send(&it->root, it->blank.sock, &e);
 	}
 	if (r == 0 && p->env->persist)
-		r = persist_ahead(p->env, &it->blank, it->root.early.meminfo, it->root.early.upper, &e);
+		r = persist_ahead(p->env, &it->blank, it->root.premount.meminfo, it->root.premount.upper, &e);
 	if (r == 0 && p->env->persist && spec->flags & SPEC_MEMORY)
 		r = send_restore(p, it, spec, &e);
 	if (r < 0) {

@@ -340,7 +340,7 @@ TEST(the_pool_itself_gives_each_blank_once_and_counts_its_cleaning)
 		struct root r;
 
 		root_init(&r);
-		r.early = it[i].early;
+		r.premount = it[i].premount;
 		CHECK_EQ(pool_clean(p, &it[i].blank, &r), 0);
 		CHECK_EQ(it[i].blank.pidfd, -1);
 	}
@@ -363,7 +363,7 @@ static void still_pool(struct pool *p, struct pool_item *items, unsigned target)
 	for (unsigned i = 0; i < target; i++) {
 		items[i] = (struct pool_item){ .prebuilt = i + 1 };
 		blank_init(&items[i].blank);
-		early_init(&items[i].early);
+		premount_init(&items[i].premount);
 		root_init(&items[i].root);
 		items[i].blank.slot = i + 1;
 	}

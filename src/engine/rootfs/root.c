@@ -27,7 +27,7 @@ struct build {
 void root_init(struct root *r)
 {
 	*r = (struct root){ .store = -1 };
-	early_init(&r->early);
+	premount_init(&r->premount);
 	for (size_t i = 0; i < FRAME_MOUNTS_MAX; i++)
 		r->fds[i] = -1;
 	for (size_t i = 0; i < ROOT_LAYERS_MAX; i++)
@@ -39,7 +39,7 @@ void root_done(struct root *r)
 	fd_close_many(r->fds, FRAME_MOUNTS_MAX);
 	fd_close_many(r->layers, ROOT_LAYERS_MAX);
 	fd_close(r->store);
-	early_done(&r->early);
+	premount_done(&r->premount);
 	root_init(r);
 }
 
@@ -143,7 +143,7 @@ static int open_sealed(struct build *b, const char *tree, int *fds)
 /* The topmost folder's own owner and mode are the writable layer's: they have to be as they were. */
 static int dress_top(struct build *b, int sealed, const char *up)
 {
-	AUTO_CLOSE int dir = sys_openat(b->root->early.upper, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_CLOSE int dir = sys_openat(b->root->premount.upper, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	struct stat st;
 	int r = dir;
 
@@ -207,7 +207,7 @@ static int add_numbers(struct build *b, int *fds, int n, const char *up)
 
 	if (strcmp(up, "u") || !b->spec->layers || !(b->spec->flags & SPEC_MEMORY) || b->spec->flags & SPEC_READ_ONLY)
 		return 0;
-	root = sys_openat(b->root->early.upper, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	root = sys_openat(b->root->premount.upper, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (root < 0 || is_taken(&root, 1, FRAME_NUMBERS) || is_taken(fds, n, FRAME_NUMBERS))
 		return 0;
 	for (; sets < (int)NUMBERS_SETS; sets++) {
@@ -234,7 +234,7 @@ static int own_folders(struct build *b, const int *fds, int n)
 	/* A disk that goes on has its own; owners that cannot be shown cannot be given, either. */
 	if (b->spec->flags & (SPEC_READ_ONLY | SPEC_DISK_AGAIN) || (!b->root->idmapped && !b->env->rootless))
 		return 0;
-	r = u.upper = root = sys_openat(b->root->early.upper, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	r = u.upper = root = sys_openat(b->root->premount.upper, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(places); i++)
 		if (places[i] == home || strcmp(places[i], home) != 0)
 			r = unmerged_make(&u, places[i]);
@@ -269,8 +269,8 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 	if (r >= 0) {
 		if (lower >= 0)
 			fds[n] = lower;
-		snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->early.upper, up);
-		snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->early.upper, work);
+		snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->premount.upper, up);
+		snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->premount.upper, work);
 		all = n + (lower >= 0);
 		r = strcmp(up, "u") ? 0 : own_folders(b, fds, all);
 	}
@@ -350,9 +350,9 @@ int root_system(struct env *v, const struct image_host *img, const struct blank 
 
 	root_init(ret);
 	ret->idmapped = true;
-	ret->early.upper = upper;
+	ret->premount.upper = upper;
 	r = add_system(&b, which);
-	ret->early.upper = -1; /* the caller's */
+	ret->premount.upper = -1; /* the caller's */
 	if (r < 0)
 		root_done(ret);
 	return r;
@@ -364,7 +364,7 @@ static int add_procfs(struct build *b, unsigned cpus)
 	AUTO_CLOSE int dir = -1;
 	int r;
 
-	if (b->root->early.cpus == cpus)
+	if (b->root->premount.cpus == cpus)
 		return 0;
 	dir = image_cpus(b->img, cpus, b->e);
 	if (dir < 0)
@@ -383,7 +383,7 @@ static int add_place(struct build *b, const char *up, const char *work, const ch
 	int mnt = b->spec->layers ? overlay(b, -1, up, work) : -ENOENT;
 
 	if (mnt == -ENOENT)
-		return add_clone(b, b->root->early.upper, up, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, FRAME_MOUNT_DIR, target);
+		return add_clone(b, b->root->premount.upper, up, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, FRAME_MOUNT_DIR, target);
 	return mnt < 0 ? err_wrap(b->e, mnt, "%s", target) : add(b, mnt, FRAME_MOUNT_DIR, target);
 }
 
@@ -489,7 +489,7 @@ static int park(struct build *b)
 	for (unsigned i = 0; rc == 0 && i < r->nlayers && r->setup.mounts.n + 1 < FRAME_MOUNTS_MAX; i++)
 		rc = add(b, TAKE_FD(r->layers[i]), FRAME_MOUNT_PARK, "");
 	if (rc == 0) {
-		int copy = sys_fcntl(r->early.upper, F_DUPFD_CLOEXEC, 3);
+		int copy = sys_fcntl(r->premount.upper, F_DUPFD_CLOEXEC, 3);
 
 		rc = copy < 0 ? err_sys(b->e, ERR_EXHAUSTED, copy, "copy a descriptor") :
 				add(b, copy, FRAME_MOUNT_PARK, "");
@@ -497,7 +497,7 @@ static int park(struct build *b)
 	return rc;
 }
 
-static int open_early(struct build *b, unsigned cpus, struct early *early)
+static int open_premount(struct build *b, unsigned cpus, struct premount *premount)
 {
 	struct root *r = b->root;
 	const struct upper_opts o = {
@@ -519,18 +519,18 @@ static int open_early(struct build *b, unsigned cpus, struct early *early)
 		err_remedy(b->e, "run as root, or keep what is written in memory (--storage memory)");
 		return -EPERM;
 	}
-	if (early->upper >= 0 && !o.disk) {
-		r->early = *early;
-		early_init(early);
-		return upper_fit(r->early.upper, &o, r->early.size, r->early.inodes, b->e);
+	if (premount->upper >= 0 && !o.disk) {
+		r->premount = *premount;
+		premount_init(premount);
+		return upper_fit(r->premount.upper, &o, r->premount.size, r->premount.inodes, b->e);
 	}
 	/* Made again for another kind of layer: what the agent had is covered. */
-	early_done(early);
-	return early_make(b->env, b->img, b->blank, &o, cpus, &r->early, b->e);
+	premount_done(premount);
+	return premount_make(b->env, b->img, b->blank, &o, cpus, &r->premount, b->e);
 }
 
 int root_build(struct env *v, const struct image_host *img, const struct blank *s, const struct sandbox_spec *spec,
-	       struct early *early, struct root *ret, struct err *e)
+	       struct premount *premount, struct root *ret, struct err *e)
 {
 	unsigned cpus = procfs_cpus(spec->limits.cpu_milli);
 	struct root root;
@@ -540,7 +540,7 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 	root_init(&root);
 	root.idmapped = !v->rootless;
 	root_limits(spec, &root.disk, &root.inodes);
-	r = open_early(&b, cpus, early);
+	r = open_premount(&b, cpus, premount);
 	if (r == 0)
 		r = open_store(&b);
 	if (r == 0)
@@ -556,13 +556,13 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 	if (r == 0)
 		r = park(&b);
 	if (r == 0) {
-		r = early_show(&root.early, spec->limits.memory, spec->limits.cpu_milli);
+		r = premount_show(&root.premount, spec->limits.memory, spec->limits.cpu_milli);
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "write what the sandbox is shown of its size");
 	}
 	env_stage_clear(v);
 	if (r < 0) {
-		early_done(early);
+		premount_done(premount);
 		root_done(&root);
 		return r;
 	}

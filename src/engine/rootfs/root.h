@@ -5,14 +5,14 @@
 #include "base/err.h"
 #include "engine/blank/blank.h"
 #include "engine/blank/env.h"
-#include "engine/rootfs/early.h"
+#include "engine/rootfs/premount.h"
 #include "engine/spec.h"
 #include "proto/frame.h"
 
 #define ROOT_LAYERS_MAX (4 + FRAME_NUMBERS_SETS)
 
 struct root {
-	struct early early; /* the writable layer: also tells how full the disk is */
+	struct premount premount; /* the writable layer: also tells how full the disk is */
 	int layers[ROOT_LAYERS_MAX]; /* what overlays stand on: closed with the sandbox when not parked */
 	unsigned nlayers;
 	int store; /* the sealed layers with the sandbox's ids, until its overlays stand; -1. Closing it takes a wait */
@@ -28,11 +28,11 @@ void root_done(struct root *r);
 /* Limits that follow from others: files in memory count as memory, so they never get all of it. */
 void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *ret_inodes);
 /*
- * @img: image `host`, in the caller's mount namespace. @early: what was sent ahead, taken over in any case; one that is
+ * @img: image `host`, in the caller's mount namespace. @premount: what was sent ahead, taken over in any case; one that is
  * empty is made. Builds the mounts and the frame; strings in it point into @spec.
  */
 int root_build(struct env *v, const struct image_host *img, const struct blank *s, const struct sandbox_spec *spec,
-	       struct early *early, struct root *ret, struct err *e);
+	       struct premount *premount, struct root *ret, struct err *e);
 /* Only what is laid over /usr and dpkg's folder of image `host`, to be attached by the caller: ->fds, ->setup.mounts. */
 #define ROOT_DPKG "/var/lib/dpkg"
 #define ROOT_SYSTEM_USR 1U

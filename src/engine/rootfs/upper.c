@@ -76,7 +76,7 @@ static int make_extra(int upper, const struct upper_opts *o)
 	return r;
 }
 
-/* What is shown in /proc and /sys (engine/rootfs/early.c): its content is written when it is known. */
+/* What is shown in /proc and /sys (engine/rootfs/premount.c): its content is written when it is known. */
 static int make_shown(int upper)
 {
 	static const char *const names[] = { "meminfo", "loadavg", "cpu.max" };

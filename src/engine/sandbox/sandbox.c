@@ -33,7 +33,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	w->counts.alive++;
 	/* A machine's memory is what its process has, and that is counted. */
 	if (s->memory && !(s->flags & SPEC_VM) && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
-		s->watched = kernel_watch_add(w->kernel, s->blank.pid, s->blank.pidfd, &s->blank.cgroup, s->memory, s->tenant, s->root.early.upper);
+		s->watched = kernel_watch_add(w->kernel, s->blank.pid, s->blank.pidfd, &s->blank.cgroup, s->memory, s->tenant, s->root.premount.upper);
 	else
 		return;
 	if (s->watched && s->restoring)
@@ -110,7 +110,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	root_init(&s->root);
-	r = persist_adopt(&w->env, rec, &s->blank, &s->root.early.meminfo, &s->root.early.upper, e);
+	r = persist_adopt(&w->env, rec, &s->blank, &s->root.premount.meminfo, &s->root.premount.upper, e);
 	if (r < 0) {
 		free(s);
 		return r == -ESRCH ? 0 : r;
@@ -399,7 +399,7 @@ int sandbox_persist(struct warden *w, struct warden_sandbox *s, struct err *e)
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;
 	}
-	return persist_start(&w->env, &s->blank, s->root.early.meminfo, s->root.early.upper, s->vm ? more : NULL, &rec, e);
+	return persist_start(&w->env, &s->blank, s->root.premount.meminfo, s->root.premount.upper, s->vm ? more : NULL, &rec, e);
 }
 
 /* Its mounts, unless it stands already. */
@@ -412,7 +412,7 @@ static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandb
 		s->root = it->root;
 		return 0;
 	}
-	r = root_build(&w->env, &w->env.image, &s->blank, spec, &it->early, &s->root, e);
+	r = root_build(&w->env, &w->env.image, &s->blank, spec, &it->premount, &s->root, e);
 	return r < 0 ? r : root_send(&s->root, s->blank.sock, e);
 }
 
@@ -421,7 +421,7 @@ int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warde
 	struct pool_item it = { 0 };
 	int r;
 
-	early_init(&it.early);
+	premount_init(&it.premount);
 	root_init(&it.root);
 	guard_end(&w->guard);
 	w->start.guard = w->pool ? NULL : &w->guard;

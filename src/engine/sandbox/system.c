@@ -171,7 +171,7 @@ static int all_writable(const struct root *root, struct err *e)
 static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	AUTO_CLOSE int mnt = ns_open_mnt(s->blank.pid, s->blank.pidfd);
-	struct visit v = { .mnt = mnt, .upper = s->root.early.upper, .copy = -1,
+	struct visit v = { .mnt = mnt, .upper = s->root.premount.upper, .copy = -1,
 			   .which = ROOT_SYSTEM_USR | (w->env.image.dpkg < 0 ? 0 : ROOT_SYSTEM_DPKG) };
 	struct root root;
 	int r = mnt;
@@ -211,7 +211,7 @@ int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (flags == s->flags)
 		return 0;
-	if (s->root.early.upper < 0)
+	if (s->root.premount.upper < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
 	r = lay_over(w, s, e);
 	if (r < 0)

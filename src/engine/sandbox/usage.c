@@ -1,7 +1,7 @@
 /* What a sandbox uses, and what it is shown of that. */
 #include "base/base.h"
 #include "base/sys.h"
-#include "engine/rootfs/early.h"
+#include "engine/rootfs/premount.h"
 #include "engine/rootfs/shown.h"
 #include "engine/sandbox/internal.h"
 #include "vm/host/host.h"
@@ -24,7 +24,7 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	kernel_watch_usage(w->kernel, s->watched, &st.kernel);
 	st.group.oom_kills += st.kernel.kills;
 	/* A file of the writable layer tells as well, and one that was taken over has nothing else. */
-	if (fstatfs(s->root.early.meminfo, &fs) < 0)
+	if (fstatfs(s->root.premount.meminfo, &fs) < 0)
 		return -errno;
 	/* What ext4 keeps back for itself cannot be written: a disk with only that left is full. */
 	st.disk_size = (uint64_t)(fs.f_blocks - (fs.f_bfree - fs.f_bavail)) * (uint64_t)fs.f_bsize;
@@ -50,5 +50,5 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 	if (s->vm)
 		return 0; /* the guest's own warden does it */
 	shown_memory(&w->env.cgroups, &s->blank.cgroup, &m);
-	return shown_write(s->root.early.upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
+	return shown_write(s->root.premount.upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
 }

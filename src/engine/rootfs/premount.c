@@ -1,4 +1,4 @@
-#include "engine/rootfs/early.h"
+#include "engine/rootfs/premount.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "engine/image/procfs.h"
@@ -10,16 +10,16 @@
 
 #define PROCFS_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
-void early_init(struct early *y)
+void premount_init(struct premount *y)
 {
-	*y = (struct early){ .upper = -1, .meminfo = -1 };
+	*y = (struct premount){ .upper = -1, .meminfo = -1 };
 }
 
-void early_done(struct early *y)
+void premount_done(struct premount *y)
 {
 	fd_close(y->upper);
 	fd_close(y->meminfo);
-	early_init(y);
+	premount_init(y);
 }
 
 /* Targets are places of the agent's own base (agent/blank.c): p is /proc, e is /dev, s is /sys, c is /sys/fs/cgroup. */
@@ -62,10 +62,10 @@ static int send_mounts(int cpus, int upper, int texts, const struct blank *s, bo
 	return r < 0 ? err_sys(e, ERR_LOST, r, "send the first mounts to the agent") : 0;
 }
 
-int early_make(struct env *v, const struct image_host *img, const struct blank *s, const struct upper_opts *o,
-	       unsigned cpus, struct early *ret, struct err *e)
+int premount_make(struct env *v, const struct image_host *img, const struct blank *s, const struct upper_opts *o,
+	       unsigned cpus, struct premount *ret, struct err *e)
 {
-	struct early y = { .upper = -1, .meminfo = -1, .cpus = cpus, .size = o->size, .inodes = o->inodes };
+	struct premount y = { .upper = -1, .meminfo = -1, .cpus = cpus, .size = o->size, .inodes = o->inodes };
 	AUTO_CLOSE int dir = image_cpus(img, cpus, e), apart = -1;
 	int r;
 
@@ -85,14 +85,14 @@ int early_make(struct env *v, const struct image_host *img, const struct blank *
 			err_sys(e, ERR_INTERNAL, r, "open meminfo");
 	}
 	if (r < 0) {
-		early_done(&y);
+		premount_done(&y);
 		return r;
 	}
 	*ret = y;
 	return 0;
 }
 
-int early_show(const struct early *y, uint64_t memory, uint32_t cpu_milli)
+int premount_show(const struct premount *y, uint64_t memory, uint32_t cpu_milli)
 {
 	char text[PROCFS_MAX];
 	int r = shown_write(y->upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &(struct procfs_memory){ .limit = memory }));

@@ -10,17 +10,17 @@
 #include "engine/blank/env.h"
 #include "engine/rootfs/upper.h"
 
-struct early {
+struct premount {
 	int upper; /* -1 = nothing was sent yet */
 	int meminfo; /* tells how full the layer is */
 	unsigned cpus; /* as many are shown */
 	uint64_t size, inodes; /* of the layer */
 };
 
-void early_init(struct early *y);
-void early_done(struct early *y);
+void premount_init(struct premount *y);
+void premount_done(struct premount *y);
 /* @img: where what is shown of the CPUs is kept, in a mount namespace that is the caller's. */
-int early_make(struct env *v, const struct image_host *img, const struct blank *s, const struct upper_opts *o,
-	       unsigned cpus, struct early *ret, struct err *e);
+int premount_make(struct env *v, const struct image_host *img, const struct blank *s, const struct upper_opts *o,
+	       unsigned cpus, struct premount *ret, struct err *e);
 /* Writes what /proc and /sys/fs/cgroup tell before anything runs: meminfo, loadavg, cpu.max. */
-int early_show(const struct early *y, uint64_t memory, uint32_t cpu_milli);
+int premount_show(const struct premount *y, uint64_t memory, uint32_t cpu_milli);

@@ -50,8 +50,8 @@ static int open_side(const struct diff *d, const struct diff_state *st, const st
 	int r = 0;
 
 	s->n = 0;
-	if (st->upper >= 0)
-		r = add_layer(s, st->upper, t->name, st->uid_base, true);
+	if (st->writable >= 0)
+		r = add_layer(s, st->writable, t->name, st->uid_base, true);
 	for (uint32_t i = st->layers; r == 0 && i-- > 0;) {
 		snprintf(path, sizeof(path), "%s/fs/%s", st->layer[i], t->name);
 		r = add_layer(s, d->o.store, path, 0, false);
@@ -146,11 +146,11 @@ static void say_end(struct diff *d, int r)
 
 static void close_all(struct diff *d)
 {
-	const int fds[] = { d->o.from.upper, d->o.to.upper, d->o.image, d->o.usr, d->o.dpkg, d->out.fd };
+	const int fds[] = { d->o.from.writable, d->o.to.writable, d->o.image, d->o.usr, d->o.dpkg, d->out.fd };
 
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fd_close(fds[i]);
-	d->o.from.upper = d->o.to.upper = d->o.image = d->o.usr = d->o.dpkg = d->out.fd = -1;
+	d->o.from.writable = d->o.to.writable = d->o.image = d->o.usr = d->o.dpkg = d->out.fd = -1;
 }
 
 static void *run(void *arg)
@@ -193,7 +193,7 @@ static void put_prefix(char *to, const char *path)
 
 static int copy_all(struct diff *d, const struct diff_opts *o)
 {
-	int *const fds[] = { &d->o.from.upper, &d->o.to.upper, &d->o.image, &d->o.usr, &d->o.dpkg };
+	int *const fds[] = { &d->o.from.writable, &d->o.to.writable, &d->o.image, &d->o.usr, &d->o.dpkg };
 	int r = 0;
 
 	d->o = *o;

@@ -21,7 +21,7 @@
 #define DIFF_TEXT_ALL (24U << 20)
 
 struct diff_state {
-	int upper; /* of a sandbox that lives: its writable layer, read as it is just then; -1: none. Copied */
+	int writable; /* of a sandbox that lives: its writable layer, read as it is just then; -1: none. Copied */
 	uint32_t uid_base; /* of it */
 	uint32_t layers; /* sealed ones below it, the oldest first */
 	char layer[SPEC_LAYERS][ID_SIZE];

@@ -54,7 +54,7 @@ static int compare(unsigned flags)
 {
 	AUTO_CLOSE int image = folder("image"), upper = folder("upper"), fd = -1;
 	const struct diff_opts o = {
-		.from.upper = -1, .to.upper = upper, .flags = flags, .store = -1, .image = image, .usr = -1, .dpkg = -1,
+		.from.writable = -1, .to.writable = upper, .flags = flags, .store = -1, .image = image, .usr = -1, .dpkg = -1,
 		.workdir = "/w", .opaque = "trusted.overlay.opaque",
 	};
 	struct diff *d = NULL;

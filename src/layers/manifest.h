@@ -39,7 +39,7 @@ struct manifest {
 };
 static_assert(sizeof(struct manifest) == 528, "no padding");
 
-/* Folders of the writable layer that users can change, by their names there (engine/rootfs/upper.h). */
+/* Folders of the writable layer that users can change, by their names there (engine/rootfs/writable.h). */
 #define LAYER_TREES 5
 extern const char *const layer_trees[LAYER_TREES];
 

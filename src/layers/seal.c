@@ -169,7 +169,7 @@ static int copy_tree(struct seal *x, unsigned n)
 	const char *name = layer_trees[n];
 	const struct tree_copy c = { i->from.uid_base, i->tmp, &i->links, &x->work.stop, i->buf,
 				     i->flush, i->pump, i->digests, false };
-	AUTO_CLOSE int from = sys_openat(i->from.upper, name, FOLDER, 0), to = -1;
+	AUTO_CLOSE int from = sys_openat(i->from.writable, name, FOLDER, 0), to = -1;
 	int r;
 
 	/* Nothing is in it; but what a layer below says of its owner and mode would count again. */
@@ -205,7 +205,7 @@ static uint64_t most(const struct seal_source *f)
 			all += fstat(f->disk[n].fd, &ours) == 0 ? (uint64_t)ours.st_blocks * 512 : 0;
 		return all;
 	}
-	if (fstat(f->upper, &ours) == 0 && fstat(f->dir, &store) == 0 && ours.st_dev != store.st_dev && fstatvfs(f->upper, &v) == 0)
+	if (fstat(f->writable, &ours) == 0 && fstat(f->dir, &store) == 0 && ours.st_dev != store.st_dev && fstatvfs(f->writable, &v) == 0)
 		all = (uint64_t)(v.f_blocks - v.f_bfree) * v.f_frsize;
 	/* Files in memory are part of this. */
 	if (f->table >= 0 && cgroup_stat(f->cgroups, f->cgroup, &st) == 0 && st.memory > all)

@@ -55,7 +55,7 @@ struct crypt;
 struct seal_source {
 	int dir; /* the store; stays the caller's */
 	struct watch *watch; /* of the store; likewise, or NULL */
-	int upper; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
+	int writable; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
 	uint32_t uid_base;
 	struct pump_spare *spare; /* stays the caller's, or NULL */
 	struct stock *stock; /* of ->dir; likewise */

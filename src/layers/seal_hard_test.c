@@ -291,7 +291,7 @@ TEST(what_takes_long_leaves_workers_to_seals_and_seals_of_strangers_to_others)
 TEST(a_sandbox_that_ends_does_not_wait_for_seals_before_its_own)
 {
 	struct held_up first = { .work = { .run = wait_for_go, .end = nothing } };
-	struct seal_source from = { .dir = -1, .upper = -1, .table = -1 };
+	struct seal_source from = { .dir = -1, .writable = -1, .table = -1 };
 	struct manifest m = { .id = "0000000000000000000000ab" };
 	struct workers *s = NULL;
 	struct seal *x = NULL;
@@ -338,8 +338,8 @@ TEST(a_layer_says_that_usr_was_opened_before_its_seal_began)
 	snprintf(path, sizeof(path), "mkdir -p %s/upper/u %s/upper/uu && echo r > %s/upper/uu/r", st_store, st_store, st_store);
 	CHECK_EQ(st_shell(path), 0);
 	from.dir = open(st_store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	from.upper = openat(from.dir, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	CHECK(from.upper >= 0);
+	from.writable = openat(from.dir, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CHECK(from.writable >= 0);
 	CHECK_EQ(workers_new(1, &s, &e), 0);
 	workers_add(s, &first.work);
 	CHECK_EQ(seal_start(s, &from, &m, &m, &x, &e), 0);
@@ -353,7 +353,7 @@ TEST(a_layer_says_that_usr_was_opened_before_its_seal_began)
 	CHECK(!memcmp(&is, &x->m, sizeof(is)));
 	seal_free(x);
 	workers_free(s);
-	fd_close_many((int[]){ dir, from.upper, from.dir }, 3);
+	fd_close_many((int[]){ dir, from.writable, from.dir }, 3);
 	st_remove_store();
 }
 

@@ -108,10 +108,10 @@ struct dump {
 	uint64_t root_mount;
 	dev_t root_dev;
 	ino_t root_ino;
-	int upper; /* the writable layer, or -errno */
-	dev_t upper_dev;
+	int writable; /* the writable layer, or -errno */
+	dev_t writable_dev;
 	/* what of it is mounted by itself, and part of an image: /tmp and the work folder of a read-only root, /dev/shm; 0: not there */
-	ino_t upper_ino[3];
+	ino_t writable_ino[3];
 	dev_t shm_dev; /* of memfds, and memory that is shared and has no file */
 	uint64_t filters; /* the agent's */
 	bool sysv; /* we are in the sandbox's IPC namespace */

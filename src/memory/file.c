@@ -65,10 +65,10 @@ static bool lies_below(const struct stat *had, const struct stat *seen, const st
 }
 
 /*
- * /dev/shm, and /tmp and the work folder where the root is read-only, are folders of the writable layer (engine/rootfs/upper.h), mounted there:
+ * /dev/shm, and /tmp and the work folder where the root is read-only, are folders of the writable layer (engine/rootfs/writable.h), mounted there:
  * whether @path, on the layer's filesystem, is below one of them. Everybody is held, so nothing moves meanwhile.
  */
-static bool in_upper(const struct dump *d, const char *path)
+static bool in_writable(const struct dump *d, const char *path)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
 	AUTO_CLOSE int at = sys_openat2(d->root, path, &how);
@@ -80,11 +80,11 @@ static bool in_upper(const struct dump *d, const char *path)
 		fd_close(at);
 		at = folder ? sys_openat2(d->root, folder, &how) : -ENOMEM;
 	}
-	for (unsigned depth = 0; at >= 0 && depth < DEPTH_MAX && fstat(at, &st) == 0 && st.st_dev == d->upper_dev; depth++) {
+	for (unsigned depth = 0; at >= 0 && depth < DEPTH_MAX && fstat(at, &st) == 0 && st.st_dev == d->writable_dev; depth++) {
 		int up;
 
-		for (unsigned i = 0; i < ARRAY_LEN(d->upper_ino); i++)
-			if (st.st_ino == d->upper_ino[i])
+		for (unsigned i = 0; i < ARRAY_LEN(d->writable_ino); i++)
+			if (st.st_ino == d->writable_ino[i])
 				return true;
 		up = sys_openat2(at, "..", &(struct open_how){ .flags = O_PATH | O_DIRECTORY | O_CLOEXEC });
 		fd_close(at);
@@ -111,23 +111,23 @@ static void look(const struct dump *d, struct found *f)
 	f->fs = (unsigned long)fs.f_type;
 	/* /usr is an overlay of its own where it can be written. Nobody inside can mount one. */
 	f->own = f->mount == d->root_mount || f->fs == OVERLAY_MAGIC ||
-		 (d->upper_dev && st.st_dev == d->upper_dev && in_upper(d, f->path));
+		 (d->writable_dev && st.st_dev == d->writable_dev && in_writable(d, f->path));
 	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC || f->fs == DEVPTS_MAGIC;
 }
 
 /* Without them what is in there cannot be carried. */
-static void find_upper(struct dump *d)
+static void find_writable(struct dump *d)
 {
 	static const char *const trees[] = { "t", "k", "shm" };
-	const int upper = d->upper = sys_pidfd_getfd(d->agent_pidfd, FRAME_KEEP_UPPER);
+	const int writable = d->writable = sys_pidfd_getfd(d->agent_pidfd, FRAME_KEEP_UPPER);
 	struct stat st, in;
 
-	if (upper < 0 || fstat(upper, &st) < 0 || !S_ISDIR(st.st_mode))
+	if (writable < 0 || fstat(writable, &st) < 0 || !S_ISDIR(st.st_mode))
 		return;
-	d->upper_dev = st.st_dev;
+	d->writable_dev = st.st_dev;
 	for (unsigned i = 0; i < ARRAY_LEN(trees); i++)
-		if (fstatat(upper, trees[i], &in, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(in.st_mode))
-			d->upper_ino[i] = in.st_ino;
+		if (fstatat(writable, trees[i], &in, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(in.st_mode))
+			d->writable_ino[i] = in.st_ino;
 }
 
 int file_root(struct dump *d, struct err *e)
@@ -142,7 +142,7 @@ int file_root(struct dump *d, struct err *e)
 		return err_sys(e, r == -EOPNOTSUPP ? ERR_UNSUPPORTED : ERR_INTERNAL, r, "the sandbox's root");
 	d->root_dev = st.st_dev;
 	d->root_ino = st.st_ino;
-	find_upper(d);
+	find_writable(d);
 	memfd = sys_memfd_create("", MFD_CLOEXEC);
 	if (memfd < 0 || fstat(memfd, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, memfd < 0 ? memfd : -errno, "memory of our own");
@@ -202,10 +202,10 @@ void file_number(const struct dump *d, const struct found *f, struct mem_file *r
 		return;
 	rec->ino = f->st.st_ino;
 	/* One with several names would have to be found under all of them. */
-	if (f->mount != d->root_mount || f->st.st_nlink != 1 || d->upper < 0)
+	if (f->mount != d->root_mount || f->st.st_nlink != 1 || d->writable < 0)
 		return;
 	snprintf(path, sizeof(path), "u%s", f->path);
-	at = sys_openat2(d->upper, path, &how);
+	at = sys_openat2(d->writable, path, &how);
 	if (at >= 0)
 		rec->flags |= MEM_FILE_UPPER;
 }

@@ -173,7 +173,7 @@ int node_room(struct dump *d, struct err *e)
 	char path[MEM_PATH_MAX] = ROOM;
 	struct stat st;
 
-	if (at < 0 || fstat(at, &st) < 0 || !d->upper_ino[2] || st.st_dev != d->upper_dev || st.st_ino != d->upper_ino[2])
+	if (at < 0 || fstat(at, &st) < 0 || !d->writable_ino[2] || st.st_dev != d->writable_dev || st.st_ino != d->writable_ino[2])
 		return 0;
 	return walk(d, at, path, 0, e);
 }
@@ -213,7 +213,7 @@ static bool own_mount(const struct dump *d, int folder, uint64_t mount)
 {
 	struct stat st;
 
-	return mount == d->root_mount || (fstat(folder, &st) == 0 && d->upper_dev && st.st_dev == d->upper_dev);
+	return mount == d->root_mount || (fstat(folder, &st) == 0 && d->writable_dev && st.st_dev == d->writable_dev);
 }
 
 /* "#4711": what O_TMPFILE makes. */

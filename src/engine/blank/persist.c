@@ -55,9 +55,9 @@ static int tell(struct blank *s, uint32_t id, const int *fds, unsigned n, struct
 }
 
 /* An open file of its own for the slot: an agent in the pool that outlives us for a moment must not hold that. */
-int persist_ahead(struct env *v, struct blank *s, int meminfo, int upper, struct err *e)
+int persist_ahead(struct env *v, struct blank *s, int meminfo, int writable, struct err *e)
 {
-	AUTO_CLOSE int top = sys_openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	AUTO_CLOSE int top = sys_openat(writable, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	AUTO_CLOSE int again = top < 0 ? top : slots_again(&v->slots);
 	const int fds[FRAME_KEEP_FDS] = { again, s->take, s->give, meminfo, top, s->table };
 	int r = again;
@@ -72,9 +72,9 @@ int persist_ahead(struct env *v, struct blank *s, int meminfo, int upper, struct
 	return r;
 }
 
-static int persist_now(struct blank *s, int meminfo, int upper, const int *more, struct err *e)
+static int persist_now(struct blank *s, int meminfo, int writable, const int *more, struct err *e)
 {
-	AUTO_CLOSE int top = sys_openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	AUTO_CLOSE int top = sys_openat(writable, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { s->slot_fd, s->take, s->give, meminfo, top, s->table };
 
 	if (top < 0)
@@ -84,7 +84,7 @@ static int persist_now(struct blank *s, int meminfo, int upper, const int *more,
 	return tell(s, 0, fds, FRAME_KEEP_FDS + (more ? FRAME_KEEP_VM_FDS : 0), e);
 }
 
-int persist_start(struct env *v, struct blank *s, int meminfo, int upper, const int *more, struct record *rec,
+int persist_start(struct env *v, struct blank *s, int meminfo, int writable, const int *more, struct record *rec,
 	       struct err *e)
 {
 	int r;
@@ -103,7 +103,7 @@ int persist_start(struct env *v, struct blank *s, int meminfo, int upper, const 
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "hold slot %u", s->slot);
 	if (s->again < 0)
-		r = persist_now(s, meminfo, upper, more, e);
+		r = persist_now(s, meminfo, writable, more, e);
 	else if ((r = table_set_ahead(s->table, false)) < 0)
 		err_sys(e, ERR_INTERNAL, r, "tell the agent to stay");
 	if (r < 0)
@@ -271,10 +271,10 @@ static bool same_process(const struct record *rec, int pidfd)
 	return record_start((pid_t)rec->pid, &start) == 0 && start == rec->start && !dead(pidfd);
 }
 
-int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_upper,
+int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_writable,
 	       struct err *e)
 {
-	AUTO_CLOSE int pidfd = sys_pidfd_open((pid_t)rec->pid, 0), give = -1, meminfo = -1, upper = -1;
+	AUTO_CLOSE int pidfd = sys_pidfd_open((pid_t)rec->pid, 0), give = -1, meminfo = -1, writable = -1;
 	struct blank s;
 	char name[48];
 	int r;
@@ -314,8 +314,8 @@ int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, in
 	s.give = give < 0 ? -1 : TAKE_FD(give);
 	meminfo = take_layer(pidfd, FRAME_KEEP_MEMINFO, S_IFREG);
 	*ret_meminfo = meminfo < 0 ? -1 : TAKE_FD(meminfo);
-	upper = take_layer(pidfd, FRAME_KEEP_UPPER, S_IFDIR);
-	*ret_upper = upper < 0 ? -1 : TAKE_FD(upper);
+	writable = take_layer(pidfd, FRAME_KEEP_UPPER, S_IFDIR);
+	*ret_writable = writable < 0 ? -1 : TAKE_FD(writable);
 	s.pidfd = TAKE_FD(pidfd);
 	*ret = s;
 	return 0;

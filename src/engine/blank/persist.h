@@ -12,10 +12,10 @@
 /* Ahead of time, for a blank that was made: the rendezvous, exec group 1, when it was started. */
 int persist_prepare(struct env *v, struct blank *s, struct err *e);
 /* Tells the agent all of it ahead, after SETUP; that the sandbox is somebody's it then only has to look up. */
-int persist_ahead(struct env *v, struct blank *s, int meminfo, int upper, struct err *e);
+int persist_ahead(struct env *v, struct blank *s, int meminfo, int writable, struct err *e);
 /* Writes @rec (its sandbox's part of it; the blank's is added) and tells the agent. After SETUP. */
-/* @upper: the writable layer. @more: of a machine's jail, FRAME_KEEP_VM_FDS; else NULL. */
-int persist_start(struct env *v, struct blank *s, int meminfo, int upper, const int *more, struct record *rec,
+/* @writable: the writable layer. @more: of a machine's jail, FRAME_KEEP_VM_FDS; else NULL. */
+int persist_start(struct env *v, struct blank *s, int meminfo, int writable, const int *more, struct record *rec,
 	       struct err *e);
 /* What the agent holds for a machine: FRAME_KEEP_SIDE, a SOCK_SEQPACKET socket; FRAME_KEEP_STAT. Or -errno. */
 int persist_vm(const struct blank *s, int place);
@@ -31,8 +31,8 @@ void persist_park(struct blank *s);
 /* A new control socket for the agent: *ret is the host's end. Waits for nobody. */
 int persist_attach(struct blank *s, int *ret, struct err *e);
 /*
- * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo and *ret_upper are -1 when it was not told yet. -ESRCH
+ * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo and *ret_writable are -1 when it was not told yet. -ESRCH
  * when there is no such process any more; what is left of it is gone then, its record too.
  */
-int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_upper,
+int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_writable,
 	       struct err *e);

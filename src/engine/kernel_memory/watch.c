@@ -685,7 +685,7 @@ void kernel_watch_free(struct kernel_watch *w)
 	free(w);
 }
 
-struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant, int upper)
+struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant, int writable)
 {
 	struct kernel_watched *x = calloc(1, sizeof(*x));
 
@@ -707,7 +707,7 @@ struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int p
 		return NULL;
 	}
 	bound(w, x);
-	shown_init(&x->shown, w->o.host, c, upper);
+	shown_init(&x->shown, w->o.host, c, writable);
 	if (!after(w, NULL))
 		pthread_cond_signal(&w->wake);
 	link_in(w, x, false);

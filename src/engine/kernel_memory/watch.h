@@ -58,10 +58,10 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o);
 void kernel_watch_free(struct kernel_watch *w);
 /*
  * @pidfd and @memory, its limit, not 0. NULL: it cannot be watched, and must not run. @pidfd stays open until the removal. Its
- * sockets are bounded before this returns, where the kernel itself can do that. @upper: the folder of its writable layer, where what it uses is
+ * sockets are bounded before this returns, where the kernel itself can do that. @writable: the folder of its writable layer, where what it uses is
  * shown (engine/rootfs/shown.h); -1: nowhere.
  */
-struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant, int upper);
+struct kernel_watched *kernel_watch_add(struct kernel_watch *w, pid_t pid, int pidfd, const struct cgroup *c, uint64_t memory, uint64_t tenant, int writable);
 /*
  * Right behind kernel_watch_add(): its agent is about to restore processes in it. The CPU time that this takes is not theirs, so it is looked at
  * for the first time when it has used more than that, or a tenth of a second later. Ten copies of one fork would else be looked at, by a thread that

@@ -39,7 +39,7 @@ int limit_set(struct env *v, struct blank *s, const struct root *root, const str
 	if (l.io_bps) {
 		add_device(&l, v->image.usr);
 		add_device(&l, v->image.root);
-		add_device(&l, root->premount.upper);
+		add_device(&l, root->premount.writable);
 	} else if (pool_limits_same(s, &l))
 		return 0;
 	s->limits = l;

@@ -8,7 +8,7 @@
 #include "engine/blank/persist.h"
 #include "engine/image/procfs.h"
 #include "engine/pool/limit.h"
-#include "engine/rootfs/upper.h"
+#include "engine/rootfs/writable.h"
 #include "linux/slice.h"
 #include "proto/frame.h"
 
@@ -21,8 +21,8 @@
 /* A failed make is tried again after this, so that a host that is out of something is not hammered. */
 #define PAUSE_NS 200000000ULL
 #define CALM_NS 30000000ULL /* since a sandbox was taken that is then restored: its processes need the processors */
-#define UPPER_SIZE (64 * MIB) /* of the layer for who asked for no limit */
-#define UPPER_INODES 4096U
+#define WRITABLE_SIZE (64 * MIB) /* of the layer for who asked for no limit */
+#define WRITABLE_INODES 4096U
 
 static bool lifted(bool limited, const struct cgroup_limits *have, const struct cgroup_limits *want)
 {
@@ -83,7 +83,7 @@ void pool_item_end(struct pool *p, struct pool_item *it)
 static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item *it, struct err *e)
 {
 	/* A limit can be lifted later, but none be set where there was none. */
-	const struct upper_opts o = { .size = g->size ? g->size : UPPER_SIZE, .inodes = g->inodes ? g->inodes : UPPER_INODES,
+	const struct writable_opts o = { .size = g->size ? g->size : WRITABLE_SIZE, .inodes = g->inodes ? g->inodes : WRITABLE_INODES,
 				      .uid_base = it->blank.uid_base };
 	int r;
 

@@ -33,7 +33,7 @@ static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct 
 	for (unsigned i = 0; i < p->ready; i++)
 		prebuilt += p->items[(p->first + i) % p->target].prebuilt != 0;
 	/* Who waits may want something else. */
-	if (prebuilt >= p->target / 2 || p->waiting || p->env->stage || it->premount.upper < 0)
+	if (prebuilt >= p->target / 2 || p->waiting || p->env->stage || it->premount.writable < 0)
 		number = 0;
 	if (number)
 		*ret = p->prebuilt.spec;
@@ -124,7 +124,7 @@ static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec
 		r = root_send(&it->root, it->blank.sock, &e);
 	}
 	if (r == 0 && p->env->persist)
-		r = persist_ahead(p->env, &it->blank, it->root.premount.meminfo, it->root.premount.upper, &e);
+		r = persist_ahead(p->env, &it->blank, it->root.premount.meminfo, it->root.premount.writable, &e);
 	if (r == 0 && p->env->persist && spec->flags & SPEC_MEMORY)
 		r = send_restore(p, it, spec, &e);
 	if (r < 0) {

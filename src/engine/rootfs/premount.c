@@ -12,18 +12,18 @@
 
 void premount_init(struct premount *y)
 {
-	*y = (struct premount){ .upper = -1, .meminfo = -1 };
+	*y = (struct premount){ .writable = -1, .meminfo = -1 };
 }
 
 void premount_done(struct premount *y)
 {
-	fd_close(y->upper);
+	fd_close(y->writable);
 	fd_close(y->meminfo);
 	premount_init(y);
 }
 
 /* Targets are places of the agent's own base (agent/blank.c): p is /proc, e is /dev, s is /sys, c is /sys/fs/cgroup. */
-static int send_mounts(int cpus, int upper, int texts, const struct blank *s, bool cpu_max, struct err *e)
+static int send_mounts(int cpus, int writable, int texts, const struct blank *s, bool cpu_max, struct err *e)
 {
 	const struct {
 		int from;
@@ -35,7 +35,7 @@ static int send_mounts(int cpus, int upper, int texts, const struct blank *s, bo
 		{ cpus, "stat", "p/stat", PROCFS_ATTRS },
 		{ texts, "meminfo", "p/meminfo", PROCFS_ATTRS },
 		{ texts, "loadavg", "p/loadavg", PROCFS_ATTRS },
-		{ upper, "shm", "e/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC },
+		{ writable, "shm", "e/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC },
 		{ texts, "cpu.max", "c/cpu.max", PROCFS_ATTRS },
 	};
 	const size_t last = ARRAY_LEN(plan) - !cpu_max;
@@ -62,25 +62,25 @@ static int send_mounts(int cpus, int upper, int texts, const struct blank *s, bo
 	return r < 0 ? err_sys(e, ERR_LOST, r, "send the first mounts to the agent") : 0;
 }
 
-int premount_make(struct env *v, const struct image_host *img, const struct blank *s, const struct upper_opts *o,
+int premount_make(struct env *v, const struct image_host *img, const struct blank *s, const struct writable_opts *o,
 	       unsigned cpus, struct premount *ret, struct err *e)
 {
-	struct premount y = { .upper = -1, .meminfo = -1, .cpus = cpus, .size = o->size, .inodes = o->inodes };
+	struct premount y = { .writable = -1, .meminfo = -1, .cpus = cpus, .size = o->size, .inodes = o->inodes };
 	AUTO_CLOSE int dir = image_cpus(img, cpus, e), apart = -1;
 	int r;
 
 	if (dir < 0)
 		return dir;
-	r = y.upper = upper_new(v, o, e);
+	r = y.writable = writable_new(v, o, e);
 	if (r >= 0 && o->disk && !v->stage) {
-		r = apart = sys_openat(y.upper, SHOWN_APART, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+		r = apart = sys_openat(y.writable, SHOWN_APART, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "open what a sandbox is shown of its use");
 	}
 	if (r >= 0)
-		r = send_mounts(dir, y.upper, apart >= 0 ? apart : y.upper, s, !v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);
+		r = send_mounts(dir, y.writable, apart >= 0 ? apart : y.writable, s, !v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);
 	if (r >= 0) {
-		r = y.meminfo = sys_openat(y.upper, "meminfo", O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+		r = y.meminfo = sys_openat(y.writable, "meminfo", O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "open meminfo");
 	}
@@ -95,9 +95,9 @@ int premount_make(struct env *v, const struct image_host *img, const struct blan
 int premount_show(const struct premount *y, uint64_t memory, uint32_t cpu_milli)
 {
 	char text[PROCFS_MAX];
-	int r = shown_write(y->upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &(struct procfs_memory){ .limit = memory }));
+	int r = shown_write(y->writable, "meminfo", text, procfs_meminfo(text, sizeof(text), &(struct procfs_memory){ .limit = memory }));
 
 	if (r == 0)
-		r = shown_write(y->upper, "loadavg", SHOWN_NO_LOAD, strlen(SHOWN_NO_LOAD));
-	return r == 0 ? shown_write(y->upper, "cpu.max", text, procfs_cpu_max(text, sizeof(text), cpu_milli)) : r;
+		r = shown_write(y->writable, "loadavg", SHOWN_NO_LOAD, strlen(SHOWN_NO_LOAD));
+	return r == 0 ? shown_write(y->writable, "cpu.max", text, procfs_cpu_max(text, sizeof(text), cpu_milli)) : r;
 }

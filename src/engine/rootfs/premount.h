@@ -8,10 +8,10 @@
 #include "base/err.h"
 #include "engine/blank/blank.h"
 #include "engine/blank/env.h"
-#include "engine/rootfs/upper.h"
+#include "engine/rootfs/writable.h"
 
 struct premount {
-	int upper; /* -1 = nothing was sent yet */
+	int writable; /* -1 = nothing was sent yet */
 	int meminfo; /* tells how full the layer is */
 	unsigned cpus; /* as many are shown */
 	uint64_t size, inodes; /* of the layer */
@@ -20,7 +20,7 @@ struct premount {
 void premount_init(struct premount *y);
 void premount_done(struct premount *y);
 /* @img: where what is shown of the CPUs is kept, in a mount namespace that is the caller's. */
-int premount_make(struct env *v, const struct image_host *img, const struct blank *s, const struct upper_opts *o,
+int premount_make(struct env *v, const struct image_host *img, const struct blank *s, const struct writable_opts *o,
 	       unsigned cpus, struct premount *ret, struct err *e);
 /* Writes what /proc and /sys/fs/cgroup tell before anything runs: meminfo, loadavg, cpu.max. */
 int premount_show(const struct premount *y, uint64_t memory, uint32_t cpu_milli);

@@ -4,7 +4,7 @@
 #include "base/sys.h"
 #include "engine/image/procfs.h"
 #include "engine/rootfs/unmerged.h"
-#include "engine/rootfs/upper.h"
+#include "engine/rootfs/writable.h"
 #include "layers/numbers.h"
 #include "linux/idmap.h"
 #include "linux/mount.h"
@@ -143,7 +143,7 @@ static int open_sealed(struct build *b, const char *tree, int *fds)
 /* The topmost folder's own owner and mode are the writable layer's: they have to be as they were. */
 static int dress_top(struct build *b, int sealed, const char *up)
 {
-	AUTO_CLOSE int dir = sys_openat(b->root->premount.upper, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_CLOSE int dir = sys_openat(b->root->premount.writable, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	struct stat st;
 	int r = dir;
 
@@ -207,7 +207,7 @@ static int add_numbers(struct build *b, int *fds, int n, const char *up)
 
 	if (strcmp(up, "u") || !b->spec->layers || !(b->spec->flags & SPEC_MEMORY) || b->spec->flags & SPEC_READ_ONLY)
 		return 0;
-	root = sys_openat(b->root->premount.upper, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	root = sys_openat(b->root->premount.writable, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (root < 0 || is_taken(&root, 1, FRAME_NUMBERS) || is_taken(fds, n, FRAME_NUMBERS))
 		return 0;
 	for (; sets < (int)NUMBERS_SETS; sets++) {
@@ -234,7 +234,7 @@ static int own_folders(struct build *b, const int *fds, int n)
 	/* A disk that goes on has its own; owners that cannot be shown cannot be given, either. */
 	if (b->spec->flags & (SPEC_READ_ONLY | SPEC_DISK_AGAIN) || (!b->root->idmapped && !b->env->rootless))
 		return 0;
-	r = u.upper = root = sys_openat(b->root->premount.upper, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	r = u.upper = root = sys_openat(b->root->premount.writable, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(places); i++)
 		if (places[i] == home || strcmp(places[i], home) != 0)
 			r = unmerged_make(&u, places[i]);
@@ -269,8 +269,8 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 	if (r >= 0) {
 		if (lower >= 0)
 			fds[n] = lower;
-		snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->premount.upper, up);
-		snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->premount.upper, work);
+		snprintf(upper, sizeof(upper), "/proc/self/fd/%d/%s", b->root->premount.writable, up);
+		snprintf(workdir, sizeof(workdir), "/proc/self/fd/%d/%s", b->root->premount.writable, work);
 		all = n + (lower >= 0);
 		r = strcmp(up, "u") ? 0 : own_folders(b, fds, all);
 	}
@@ -341,7 +341,7 @@ static int add_image(struct build *b)
 	return r < 0 || host->dpkg < 0 ? r : add_plain(b, host->dpkg, ROOT_DPKG);
 }
 
-int root_system(struct env *v, const struct image_host *img, const struct blank *s, int upper, unsigned which,
+int root_system(struct env *v, const struct image_host *img, const struct blank *s, int writable, unsigned which,
 		struct root *ret, struct err *e)
 {
 	static const struct sandbox_spec spec = { .image = "host", .flags = SPEC_SYSTEM_WRITABLE };
@@ -350,9 +350,9 @@ int root_system(struct env *v, const struct image_host *img, const struct blank 
 
 	root_init(ret);
 	ret->idmapped = true;
-	ret->premount.upper = upper;
+	ret->premount.writable = writable;
 	r = add_system(&b, which);
-	ret->premount.upper = -1; /* the caller's */
+	ret->premount.writable = -1; /* the caller's */
 	if (r < 0)
 		root_done(ret);
 	return r;
@@ -383,7 +383,7 @@ static int add_place(struct build *b, const char *up, const char *work, const ch
 	int mnt = b->spec->layers ? overlay(b, -1, up, work) : -ENOENT;
 
 	if (mnt == -ENOENT)
-		return add_clone(b, b->root->premount.upper, up, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, FRAME_MOUNT_DIR, target);
+		return add_clone(b, b->root->premount.writable, up, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, FRAME_MOUNT_DIR, target);
 	return mnt < 0 ? err_wrap(b->e, mnt, "%s", target) : add(b, mnt, FRAME_MOUNT_DIR, target);
 }
 
@@ -489,7 +489,7 @@ static int park(struct build *b)
 	for (unsigned i = 0; rc == 0 && i < r->nlayers && r->setup.mounts.n + 1 < FRAME_MOUNTS_MAX; i++)
 		rc = add(b, TAKE_FD(r->layers[i]), FRAME_MOUNT_PARK, "");
 	if (rc == 0) {
-		int copy = sys_fcntl(r->premount.upper, F_DUPFD_CLOEXEC, 3);
+		int copy = sys_fcntl(r->premount.writable, F_DUPFD_CLOEXEC, 3);
 
 		rc = copy < 0 ? err_sys(b->e, ERR_EXHAUSTED, copy, "copy a descriptor") :
 				add(b, copy, FRAME_MOUNT_PARK, "");
@@ -500,7 +500,7 @@ static int park(struct build *b)
 static int open_premount(struct build *b, unsigned cpus, struct premount *premount)
 {
 	struct root *r = b->root;
-	const struct upper_opts o = {
+	const struct writable_opts o = {
 		.size = r->disk,
 		.inodes = r->inodes,
 		.uid_base = b->blank->uid_base,
@@ -519,10 +519,10 @@ static int open_premount(struct build *b, unsigned cpus, struct premount *premou
 		err_remedy(b->e, "run as root, or keep what is written in memory (--storage memory)");
 		return -EPERM;
 	}
-	if (premount->upper >= 0 && !o.disk) {
+	if (premount->writable >= 0 && !o.disk) {
 		r->premount = *premount;
 		premount_init(premount);
-		return upper_fit(r->premount.upper, &o, r->premount.size, r->premount.inodes, b->e);
+		return writable_fit(r->premount.writable, &o, r->premount.size, r->premount.inodes, b->e);
 	}
 	/* Made again for another kind of layer: what the agent had is covered. */
 	premount_done(premount);

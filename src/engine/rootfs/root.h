@@ -37,7 +37,7 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 #define ROOT_DPKG "/var/lib/dpkg"
 #define ROOT_SYSTEM_USR 1U
 #define ROOT_SYSTEM_DPKG 2U /* if the image has one */
-int root_system(struct env *v, const struct image_host *img, const struct blank *s, int upper, unsigned which,
+int root_system(struct env *v, const struct image_host *img, const struct blank *s, int writable, unsigned which,
 		struct root *ret, struct err *e);
 /* Sends it; the descriptors stay open until root_done(), or the caller closes ->fds, which only had to be sent. */
 int root_send(struct root *r, int sock, struct err *e);

@@ -19,40 +19,40 @@ static bool in_memory(int fd)
 	return fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
 }
 
-int shown_open(int upper, const char *name, int flags)
+int shown_open(int writable, const char *name, int flags)
 {
 	char apart[32];
 	int fd;
 
-	if (in_memory(upper))
-		return sys_openat(upper, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	if (in_memory(writable))
+		return sys_openat(writable, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 	snprintf(apart, sizeof(apart), SHOWN_APART "/%s", name);
-	fd = sys_openat(upper, apart, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
-	return fd == -ENOENT ? sys_openat(upper, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0) : fd;
+	fd = sys_openat(writable, apart, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	return fd == -ENOENT ? sys_openat(writable, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0) : fd;
 }
 
 /* Files on a disk are left as they were made: a write there may wait, and who writes watches the memory of all sandboxes. */
-static bool can_be_live(int upper)
+static bool can_be_live(int writable)
 {
-	AUTO_CLOSE int fd = upper < 0 ? -1 : shown_open(upper, "meminfo", O_RDONLY);
+	AUTO_CLOSE int fd = writable < 0 ? -1 : shown_open(writable, "meminfo", O_RDONLY);
 
 	return in_memory(fd);
 }
 
-void shown_init(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, int upper)
+void shown_init(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, int writable)
 {
-	*v = (struct shown){ .upper = upper, .live = can_be_live(upper), .load_ns = clock_mono_ns(),
+	*v = (struct shown){ .writable = writable, .live = can_be_live(writable), .load_ns = clock_mono_ns(),
 			    .counted = h->version == 2 || c->mask & CGROUP_BIT(CGROUP_CPUACCT) };
 }
 
 void shown_done(struct shown *v)
 {
-	v->upper = -1;
+	v->writable = -1;
 }
 
-int shown_write(int upper, const char *name, const char *text, size_t n)
+int shown_write(int writable, const char *name, const char *text, size_t n)
 {
-	AUTO_CLOSE int fd = shown_open(upper, name, O_WRONLY);
+	AUTO_CLOSE int fd = shown_open(writable, name, O_WRONLY);
 	ssize_t w;
 
 	if (fd < 0)
@@ -149,7 +149,7 @@ static void show_load(struct shown *v, const struct cgroup_host *h, const struct
 	tasks = c->mask & CGROUP_BIT(CGROUP_PIDS) ? number(h, c, CGROUP_PIDS, "pids.current") : 1;
 	n = snprintf(text, sizeof(text), "%u.%02u %u.%02u %u.%02u %llu/%llu %llu\n", parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
 		     1 + (unsigned long long)active / SHOWN_FIXED, tasks, tasks);
-	shown_write(v->upper, "loadavg", text, (size_t)n);
+	shown_write(v->writable, "loadavg", text, (size_t)n);
 }
 
 /* What does not run takes no memory. */
@@ -169,7 +169,7 @@ void shown_tick(struct shown *v, const struct cgroup_host *h, const struct cgrou
 {
 	const uint64_t now = clock_mono_ns();
 
-	if (v->upper < 0 || !v->live)
+	if (v->writable < 0 || !v->live)
 		return;
 	if (now - v->load_ns >= LOAD_NS)
 		show_load(v, h, c, cpu, now);
@@ -180,6 +180,6 @@ void shown_tick(struct shown *v, const struct cgroup_host *h, const struct cgrou
 		v->memory_ns = now;
 		v->memory_cpu = cpu;
 		shown_memory(h, c, &m);
-		shown_write(v->upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
+		shown_write(v->writable, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
 	}
 }

@@ -16,7 +16,7 @@
 #define SHOWN_NO_LOAD "0.00 0.00 0.00 1/1 1\n"
 
 struct shown {
-	int upper; /* the sandbox's; -1 = nothing is shown */
+	int writable; /* the sandbox's; -1 = nothing is shown */
 	bool live; /* false: the files stay as they were made */
 	bool begun; /* ->load_cpu is known */
 	bool counted; /* CPU time is; else meminfo is written however little happens, and there is no load */
@@ -26,10 +26,10 @@ struct shown {
 };
 #define SHOWN_FIXED 2048U
 
-/* @upper: the folder of the writable layer, which stays the caller's, and open until shown_done(). */
-void shown_init(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, int upper);
+/* @writable: the folder of the writable layer, which stays the caller's, and open until shown_done(). */
+void shown_init(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, int writable);
 void shown_done(struct shown *v);
-/* Whether there is something to be written. Does not look at ->upper. */
+/* Whether there is something to be written. Does not look at ->writable. */
 bool shown_is_due(const struct shown *v, uint64_t cpu);
 /* By the watch's thread, when it is due. @cpu: µs that the sandbox has used so far. */
 void shown_tick(struct shown *v, const struct cgroup_host *h, const struct cgroup *c, uint64_t limit, uint64_t cpu);
@@ -39,6 +39,6 @@ void shown_memory(const struct cgroup_host *h, const struct cgroup *c, struct pr
 /* The averages after @periods more in which @active parts of SHOWN_FIXED processors were in use. */
 void shown_average(uint32_t load[3], uint32_t active, uint64_t periods);
 /* Opens the text @name. The descriptor or -errno. */
-int shown_open(int upper, const char *name, int flags);
+int shown_open(int writable, const char *name, int flags);
 /* Writes a whole text over the one that is there. 0 or -errno. */
-int shown_write(int upper, const char *name, const char *text, size_t n);
+int shown_write(int writable, const char *name, const char *text, size_t n);

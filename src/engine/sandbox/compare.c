@@ -59,9 +59,9 @@ static int live_state(const struct warden_sandbox *s, const struct sandbox_spec 
 	if (strcmp(s->image, spec->image) || (s->flags & root_kind) != (spec->flags & root_kind))
 		return err_set(e, ERR_REFUSED, -EINVAL,
 			       "only states of the same image and kind of root can be compared");
-	if (s->root.premount.upper < 0)
+	if (s->root.premount.writable < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
-	ret->upper = s->root.premount.upper;
+	ret->writable = s->root.premount.writable;
 	ret->uid_base = s->blank.uid_base;
 	ret->layers = s->layers;
 	memcpy(ret->layer, s->layer, sizeof(ret->layer));
@@ -73,7 +73,7 @@ static int sealed_state(const struct warden *w, const struct sandbox_spec *spec,
 {
 	int r = 0;
 
-	ret->upper = -1;
+	ret->writable = -1;
 	ret->layers = spec->layers;
 	memcpy(ret->layer, spec->layer, sizeof(ret->layer));
 	if (!spec->layers)

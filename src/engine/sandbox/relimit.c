@@ -89,7 +89,7 @@ static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec
 static void show_cpus(const struct warden_sandbox *s)
 {
 	char text[PROCFS_MAX];
-	int r = shown_write(s->root.premount.upper, "cpu.max", text, procfs_cpu_max(text, sizeof(text), s->blank.limits.cpu_milli));
+	int r = shown_write(s->root.premount.writable, "cpu.max", text, procfs_cpu_max(text, sizeof(text), s->blank.limits.cpu_milli));
 
 	if (r < 0 && r != -ENOENT) /* one that an older warden made has none */
 		log_warn("slot %u: cpu.max inside tells the old limit: %s", s->blank.slot, strerror(-r));

@@ -33,7 +33,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	w->counts.alive++;
 	/* A machine's memory is what its process has, and that is counted. */
 	if (s->memory && !(s->flags & SPEC_VM) && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
-		s->watched = kernel_watch_add(w->kernel, s->blank.pid, s->blank.pidfd, &s->blank.cgroup, s->memory, s->tenant, s->root.premount.upper);
+		s->watched = kernel_watch_add(w->kernel, s->blank.pid, s->blank.pidfd, &s->blank.cgroup, s->memory, s->tenant, s->root.premount.writable);
 	else
 		return;
 	if (s->watched && s->restoring)
@@ -110,7 +110,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	root_init(&s->root);
-	r = persist_adopt(&w->env, rec, &s->blank, &s->root.premount.meminfo, &s->root.premount.upper, e);
+	r = persist_adopt(&w->env, rec, &s->blank, &s->root.premount.meminfo, &s->root.premount.writable, e);
 	if (r < 0) {
 		free(s);
 		return r == -ESRCH ? 0 : r;
@@ -399,7 +399,7 @@ int sandbox_persist(struct warden *w, struct warden_sandbox *s, struct err *e)
 		more[0] = s->vm->side;
 		more[1] = s->vm->page;
 	}
-	return persist_start(&w->env, &s->blank, s->root.premount.meminfo, s->root.premount.upper, s->vm ? more : NULL, &rec, e);
+	return persist_start(&w->env, &s->blank, s->root.premount.meminfo, s->root.premount.writable, s->vm ? more : NULL, &rec, e);
 }
 
 /* Its mounts, unless it stands already. */

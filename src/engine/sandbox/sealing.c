@@ -128,7 +128,7 @@ static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const 
 	}
 	if (layers_find(w->layers, id))
 		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
-	if (s->root.premount.upper < 0)
+	if (s->root.premount.writable < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
 	return 0;
 }
@@ -197,7 +197,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 	struct seal_source from = {
 		.dir = w->env.layers,
 		.watch = w->layers ? layers_watch(w->layers) : NULL,
-		.upper = s->root.premount.upper,
+		.writable = s->root.premount.writable,
 		.uid_base = s->blank.uid_base,
 		.spare = w->spare,
 		.stock = w->stock,

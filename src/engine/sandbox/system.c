@@ -23,7 +23,7 @@
  */
 struct visit {
 	int user, mnt; /* the namespaces */
-	int upper;
+	int writable;
 	const struct root *root; /* NULL: the first time */
 	unsigned which; /* ROOT_SYSTEM_*: what has to be laid over. Once there: less what is */
 	int copy;
@@ -62,7 +62,7 @@ static int look(struct visit *v)
 			v->which &= ~(1U << i);
 	}
 	if (v->which)
-		v->copy = sys_open_tree(v->upper, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+		v->copy = sys_open_tree(v->writable, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
 	return v->which && v->copy < 0 ? v->copy : 0;
 }
 
@@ -126,10 +126,10 @@ bool system_later(const struct warden *w, const struct sandbox_spec *spec)
 }
 
 /* So that the layers below are closed by who cleans up behind the sandbox: that takes a wait. */
-static void hand_over(struct root *from, int upper, struct root *to)
+static void hand_over(struct root *from, int writable, struct root *to)
 {
 	assert(from->nlayers < ROOT_LAYERS_MAX);
-	from->layers[from->nlayers++] = upper;
+	from->layers[from->nlayers++] = writable;
 	for (unsigned i = 0; i < from->nlayers; i++) {
 		fd_close(to->layers[i]);
 		to->layers[i] = TAKE_FD(from->layers[i]);
@@ -137,18 +137,18 @@ static void hand_over(struct root *from, int upper, struct root *to)
 }
 
 /* What is inside may have used up all there is: that must neither keep root out nor /usr from being writable for ever. */
-static int make_room(int upper)
+static int make_room(int writable)
 {
 	char size[24], inodes[24];
 	struct statfs fs;
 
-	if (fstatfs(upper, &fs) < 0)
+	if (fstatfs(writable, &fs) < 0)
 		return -errno;
 	if ((unsigned long)fs.f_type != TMPFS || !fs.f_files || fs.f_ffree >= OWN_INODES)
 		return 0;
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)fs.f_blocks * (unsigned long long)fs.f_bsize);
 	snprintf(inodes, sizeof(inodes), "%llu", (unsigned long long)fs.f_files + OWN_INODES);
-	return mount_resize(upper, size, inodes);
+	return mount_resize(writable, size, inodes);
 }
 
 /* An overlay that could not make its own folders is there nevertheless, and can only be read. */
@@ -171,7 +171,7 @@ static int all_writable(const struct root *root, struct err *e)
 static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	AUTO_CLOSE int mnt = ns_open_mnt(s->blank.pid, s->blank.pidfd);
-	struct visit v = { .mnt = mnt, .upper = s->root.premount.upper, .copy = -1,
+	struct visit v = { .mnt = mnt, .writable = s->root.premount.writable, .copy = -1,
 			   .which = ROOT_SYSTEM_USR | (w->env.image.dpkg < 0 ? 0 : ROOT_SYSTEM_DPKG) };
 	struct root root;
 	int r = mnt;
@@ -211,7 +211,7 @@ int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (flags == s->flags)
 		return 0;
-	if (s->root.premount.upper < 0)
+	if (s->root.premount.writable < 0)
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
 	r = lay_over(w, s, e);
 	if (r < 0)

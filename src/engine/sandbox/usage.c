@@ -50,5 +50,5 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 	if (s->vm)
 		return 0; /* the guest's own warden does it */
 	shown_memory(&w->env.cgroups, &s->blank.cgroup, &m);
-	return shown_write(s->root.premount.upper, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
+	return shown_write(s->root.premount.writable, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
 }

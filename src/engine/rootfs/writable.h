@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "engine/blank/env.h"
 
-struct upper_opts {
+struct writable_opts {
 	uint64_t size, inodes; /* 0 = not limited (disk: 16 GiB) */
 	uint32_t uid_base;
 	bool disk, read_only_root, system_writable;
@@ -19,6 +19,6 @@ struct upper_opts {
  * Returns a mount (staged when the host needs that) holding u and w (overlay of /), shm, meminfo, loadavg, cpu.max; uu, uw, ud, dw
  * (overlays of /usr and /var/lib/dpkg) when ->system_writable; t and k (/tmp and the work folder), tw and kw when ->read_only_root.
  */
-int upper_new(struct env *v, const struct upper_opts *o, struct err *e);
+int writable_new(struct env *v, const struct writable_opts *o, struct err *e);
 /* For one prepared ahead with @size and @inodes: sets others, and makes what the options ask for beyond the default. */
-int upper_fit(int upper, const struct upper_opts *o, uint64_t size, uint64_t inodes, struct err *e);
+int writable_fit(int writable, const struct writable_opts *o, uint64_t size, uint64_t inodes, struct err *e);

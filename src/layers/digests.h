@@ -1,6 +1,6 @@
 /*
  * The sums of large files' pieces, and what is known of them while a layer is made: they are half of the work of sealing,
- * and taken while the files are copied (pump.h). What is not found here is summed up by who asks (tree_sum).
+ * and taken while the files are copied (copy_pipeline.h). What is not found here is summed up by who asks (tree_sum).
  */
 #pragma once
 #include <stdbool.h>

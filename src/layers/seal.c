@@ -39,7 +39,7 @@ static void impl_free(struct seal_impl *i)
 {
 	if (i) {
 		flush_free(i->flush);
-		pump_free(i->pump);
+		copy_pipeline_free(i->pipeline);
 		digests_free(i->digests);
 		fd_close(i->fd);
 		fd_close(i->tmp);
@@ -98,9 +98,9 @@ int seal_begin_anew(struct seal *x)
 
 	flush_other(i->flush); /* what it was told of goes */
 	/* Files are known by their numbers, and those come again. */
-	pump_free(i->pump);
+	copy_pipeline_free(i->pipeline);
 	digests_free(i->digests);
-	i->pump = pump_new(&x->work.stop, i->from.spare);
+	i->pipeline = copy_pipeline_new(&x->work.stop, i->from.spare);
 	i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
 	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(names); n++) {
 		fd_close(TAKE_FD(*fds[n]));
@@ -150,7 +150,7 @@ static int prepare(struct seal *x)
 	int r = begin_folder(x);
 
 	if (r == 0) {
-		i->pump = pump_new(&x->work.stop, i->from.spare);
+		i->pipeline = copy_pipeline_new(&x->work.stop, i->from.spare);
 		i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
 	}
 	/* A machine's files are written by cloche-vmm, and joining goes back to folders that were left. */
@@ -168,7 +168,7 @@ static int copy_tree(struct seal *x, unsigned n)
 	struct seal_impl *i = x->impl;
 	const char *name = layer_trees[n];
 	const struct tree_copy c = { i->from.uid_base, i->tmp, &i->links, &x->work.stop, i->buf,
-				     i->flush, i->pump, i->digests, false };
+				     i->flush, i->pipeline, i->digests, false };
 	AUTO_CLOSE int from = sys_openat(i->from.writable, name, FOLDER, 0), to = -1;
 	int r;
 
@@ -297,7 +297,7 @@ static int copy_frozen(struct seal *x)
 static int join_layer(struct seal *x, const char *id)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { 0, i->tmp, &i->links, &x->work.stop, i->buf, i->flush, i->pump, i->digests, false };
+	const struct tree_copy c = { 0, i->tmp, &i->links, &x->work.stop, i->buf, i->flush, i->pipeline, i->digests, false };
 	AUTO_CLOSE int dir = sys_openat(i->from.dir, id, FOLDER, 0), fs = -1;
 	struct manifest m;
 	int r = dir < 0 ? dir : manifest_read(dir, id, &m);
@@ -384,7 +384,7 @@ static int sum_soon(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
 	ssize_t n;
-	int r = pump_end(i->pump, NULL, NULL);
+	int r = copy_pipeline_end(i->pipeline, NULL, NULL);
 
 	if (r < 0)
 		return r;
@@ -420,7 +420,7 @@ static int sum_and_write(struct seal *x)
 	int r;
 
 	flush_copied(i->flush, i->fs);
-	r = pump_end(i->pump, write_out, x);
+	r = copy_pipeline_end(i->pipeline, write_out, x);
 	if (r < 0)
 		return r;
 	sum_begin(x);

@@ -30,7 +30,7 @@ struct seal {
 	struct seal_impl *impl;
 };
 
-struct pump_spare;
+struct copy_pipeline_spare;
 struct settles;
 struct stock;
 struct watch;
@@ -57,7 +57,7 @@ struct seal_source {
 	struct watch *watch; /* of the store; likewise, or NULL */
 	int writable; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
 	uint32_t uid_base;
-	struct pump_spare *spare; /* stays the caller's, or NULL */
+	struct copy_pipeline_spare *spare; /* stays the caller's, or NULL */
 	struct stock *stock; /* of ->dir; likewise */
 	uint64_t *promised; /* bytes that all those under way may write; likewise, and atomic */
 	struct settles *settles; /* likewise, or NULL */

@@ -2,9 +2,9 @@
 #pragma once
 #include <pthread.h>
 
+#include "layers/copy_pipeline.h"
 #include "layers/digests.h"
 #include "layers/flush.h"
-#include "layers/pump.h"
 #include "layers/seal.h"
 #include "memory/launch.h"
 
@@ -30,7 +30,7 @@ struct seal_impl {
 	char tmp_name[ID_SIZE + 8];
 	char *buf;
 	struct flush *flush;
-	struct pump *pump;
+	struct copy_pipeline *pipeline;
 	struct digests *digests;
 };
 

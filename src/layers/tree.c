@@ -1,8 +1,8 @@
 #include "layers/tree.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "layers/copy_pipeline.h"
 #include "layers/flush.h"
-#include "layers/pump.h"
 #include "layers/walk.h"
 #include "layers/xattr.h"
 
@@ -151,7 +151,7 @@ static int copy_file(const struct tree_copy *c, int src, int dst, const char *na
 	r = c->heirs ? xattr_disinherit(to) : 0;
 	if (r < 0)
 		return r;
-	r = pump_file(c->pump, c->digests, from, to, &is, inside(is.st_uid, c->uid_base), inside(is.st_gid, c->uid_base));
+	r = copy_pipeline_file(c->pipeline, c->digests, from, to, &is, inside(is.st_uid, c->uid_base), inside(is.st_gid, c->uid_base));
 	if (r != 0)
 		return r < 0 ? r : 0;
 	r = copy_data(c, from, to, &is);

@@ -8,7 +8,7 @@
 
 struct digests;
 struct flush;
-struct pump;
+struct copy_pipeline;
 
 struct tree_copy {
 	uint32_t uid_base; /* ids from here on become 0, 1, ... */
@@ -17,7 +17,7 @@ struct tree_copy {
 	const int *stop; /* atomic: not 0 any more means to give up with -ECANCELED */
 	char *buf; /* TREE_BUF bytes */
 	struct flush *flush; /* is told of all that is made, or NULL */
-	struct pump *pump; /* takes large files, or NULL: pump_end() comes behind all copies */
+	struct copy_pipeline *pipeline; /* takes large files, or NULL: copy_pipeline_end() comes behind all copies */
 	struct digests *digests; /* gets their sums, or NULL */
 	bool heirs; /* the folder may give rights to what is made in it */
 };

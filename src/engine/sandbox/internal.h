@@ -52,7 +52,7 @@ struct warden {
 	struct kernel_watch *kernel; /* what no memory group counts */
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
-	struct pump_spare *spare; /* for what they seal */
+	struct copy_pipeline_spare *spare; /* for what they seal */
 	struct stock *stock; /* likewise */
 	uint64_t promised; /* bytes those seals may write; atomic */
 	struct sealing *sealings;

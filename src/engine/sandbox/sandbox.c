@@ -8,7 +8,7 @@
 #include "engine/sandbox/internal.h"
 #include "engine/blank/persist.h"
 #include "engine/pool/limit.h"
-#include "layers/pump.h"
+#include "layers/copy_pipeline.h"
 #include "layers/settle.h"
 #include "layers/stock.h"
 #include "engine/blank/sweep.h"
@@ -208,7 +208,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 	}
 	if (w->env.layers >= 0) {
 		r = sandbox_workers(w, e);
-		w->spare = pump_spare_new();
+		w->spare = copy_pipeline_spare_new();
 		if (r == 0)
 			r = layers_new(w->env.layers, w->workers, &w->layers, e);
 		w->settles = r == 0 ? settles_new() : NULL;
@@ -264,7 +264,7 @@ void warden_free(struct warden *w)
 	stock_free(w->stock);
 	vm_free(w);
 	sealing_end_all(w);
-	pump_spare_free(w->spare); /* layers that are not settled give their pumps back to it */
+	copy_pipeline_spare_free(w->spare); /* layers that are not settled give their pipelines back to it */
 	settles_free(w->settles);
 	layers_free(w->layers);
 	if (w->pool) {

@@ -1,4 +1,4 @@
-#include "layers/pump.h"
+#include "layers/copy_pipeline.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "layers/digests.h"
@@ -35,12 +35,12 @@ struct piece {
 	bool summed, written;
 };
 
-struct pump_spare {
+struct copy_pipeline_spare {
 	pthread_mutex_t lock;
-	struct pump *pump; /* NULL: none, or in use */
+	struct copy_pipeline *pipeline; /* NULL: none, or in use */
 };
 
-struct pump {
+struct copy_pipeline {
 	/*
 	 * They wait for the next one who needs them: a thread that wakes up goes to a processor that is idle, but a new one
 	 * often stands behind who made it, and that one reads until all is read.
@@ -50,7 +50,7 @@ struct pump {
 	pthread_cond_t to_do[2]; /* of summer and writer */
 	pthread_cond_t moved; /* of who reads */
 	const int *stop;
-	struct pump_spare *spare;
+	struct copy_pipeline_spare *spare;
 	char *buf;
 	/*
 	 * Counted over all files; the n-th is in piece[n % PIECES], and its bytes in ->buf, one behind the other and round about,
@@ -61,7 +61,7 @@ struct pump {
 	size_t fill; /* where in ->buf the next one may begin */
 	size_t news; /* bytes nobody was told of */
 	struct file *file, **last; /* whose last byte is not written: that is done in order */
-	bool used; /* since pump_end() */
+	bool used; /* since copy_pipeline_end() */
 	unsigned few; /* small files that were written at once */
 	bool started; /* the threads */
 	unsigned busy, writing; /* who is at something, without the lock; and of these, who writes */
@@ -73,25 +73,25 @@ struct pump {
 	void *then_arg;
 };
 
-static struct piece *nth(struct pump *p, uint64_t n)
+static struct piece *nth(struct copy_pipeline *p, uint64_t n)
 {
 	return &p->piece[n % PIECES];
 }
 
-static void fail(struct pump *p, int r)
+static void fail(struct copy_pipeline *p, int r)
 {
 	p->failed = p->failed ? p->failed : r;
 	pthread_cond_broadcast(&p->moved);
 }
 
 /* With the lock held, which is let go until leave(). */
-static void begin(struct pump *p)
+static void begin(struct copy_pipeline *p)
 {
 	p->busy++;
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void leave(struct pump *p)
+static void leave(struct copy_pipeline *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->busy--;
@@ -99,7 +99,7 @@ static void leave(struct pump *p)
 }
 
 /* With the lock held, which is let go meanwhile. False: there is none to sum up. */
-static bool sum_some(struct pump *p)
+static bool sum_some(struct copy_pipeline *p)
 {
 	struct piece *x = nth(p, p->to_sum);
 
@@ -114,7 +114,7 @@ static bool sum_some(struct pump *p)
 }
 
 /* What is left to be written of @n pieces of one file, the first of which are done as far as @done. */
-static int rest_of(struct pump *p, uint64_t first, uint64_t n, size_t len, size_t done, struct iovec v[BATCH])
+static int rest_of(struct copy_pipeline *p, uint64_t first, uint64_t n, size_t len, size_t done, struct iovec v[BATCH])
 {
 	int count = 0;
 
@@ -137,7 +137,7 @@ static int rest_of(struct pump *p, uint64_t first, uint64_t n, size_t len, size_
 }
 
 /* @n pieces, one behind the other in one file, from the @first on. */
-static int put(struct pump *p, uint64_t first, uint64_t n_pieces)
+static int put(struct copy_pipeline *p, uint64_t first, uint64_t n_pieces)
 {
 	const struct piece *x = nth(p, first), *end = nth(p, first + n_pieces - 1);
 	size_t len = (size_t)(end->at - x->at) + end->len, done = 0;
@@ -190,7 +190,7 @@ static void file_free(struct file *f)
 }
 
 /* With the lock held. */
-static struct file *take_file(struct pump *p)
+static struct file *take_file(struct copy_pipeline *p)
 {
 	struct file *f = p->file;
 
@@ -202,7 +202,7 @@ static struct file *take_file(struct pump *p)
 }
 
 /* With the lock held, which is let go meanwhile. */
-static void write_pieces(struct pump *p, uint64_t first, uint64_t n)
+static void write_pieces(struct copy_pipeline *p, uint64_t first, uint64_t n)
 {
 	struct file *whole = nth(p, first + n - 1)->last ? take_file(p) : NULL;
 	int r;
@@ -224,7 +224,7 @@ static void write_pieces(struct pump *p, uint64_t first, uint64_t n)
 }
 
 /* What is there of a file: each write is a wait for the disk, and then for a processor. */
-static bool write_some(struct pump *p)
+static bool write_some(struct copy_pipeline *p)
 {
 	uint64_t first = p->to_write, n = 1;
 
@@ -237,7 +237,7 @@ static bool write_some(struct pump *p)
 }
 
 /* The same for who would wait: a file that is one piece, so that nobody else is at it. */
-static bool help_write(struct pump *p)
+static bool help_write(struct copy_pipeline *p)
 {
 	const struct piece *x = nth(p, p->to_write);
 
@@ -247,7 +247,7 @@ static bool help_write(struct pump *p)
 	return true;
 }
 
-static void work(struct pump *p, bool (*one)(struct pump *p), pthread_cond_t *to_do)
+static void work(struct copy_pipeline *p, bool (*one)(struct copy_pipeline *p), pthread_cond_t *to_do)
 {
 	pthread_mutex_lock(&p->lock);
 	while (one(p) || (!p->quit && pthread_cond_wait(to_do, &p->lock) == 0))
@@ -257,7 +257,7 @@ static void work(struct pump *p, bool (*one)(struct pump *p), pthread_cond_t *to
 
 static void *sum_main(void *arg)
 {
-	struct pump *p = arg;
+	struct copy_pipeline *p = arg;
 
 	(void)slice_long(); /* whoever reads or writes goes first */
 	work(p, sum_some, &p->to_do[0]);
@@ -265,7 +265,7 @@ static void *sum_main(void *arg)
 }
 
 /* What is there, and when that was all, who waits for it is told. */
-static bool write_more(struct pump *p)
+static bool write_more(struct copy_pipeline *p)
 {
 	if (write_some(p))
 		return true;
@@ -281,14 +281,14 @@ static bool write_more(struct pump *p)
 
 static void *write_main(void *arg)
 {
-	struct pump *p = arg;
+	struct copy_pipeline *p = arg;
 
 	(void)slice_short(); /* the disk is idle until it is back */
 	work(p, write_more, &p->to_do[1]);
 	return NULL;
 }
 
-static void wake(struct pump *p)
+static void wake(struct copy_pipeline *p)
 {
 	p->news = 0;
 	pthread_cond_signal(&p->to_do[1]);
@@ -296,7 +296,7 @@ static void wake(struct pump *p)
 }
 
 /* Until all is done, or given up by everybody. */
-static void settle(struct pump *p)
+static void settle(struct copy_pipeline *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->end = true;
@@ -310,7 +310,7 @@ static void settle(struct pump *p)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void stop_threads(struct pump *p)
+static void stop_threads(struct copy_pipeline *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->quit = true;
@@ -322,14 +322,14 @@ static void stop_threads(struct pump *p)
 	p->started = p->quit = false;
 }
 
-static void pump_destroy(struct pump *p)
+static void copy_pipeline_destroy(struct copy_pipeline *p)
 {
 	if (!p)
 		return;
 	if (p->started)
 		stop_threads(p);
 	if (p->buf)
-		munmap(p->buf, PUMP_MEMORY);
+		munmap(p->buf, COPY_PIPELINE_MEMORY);
 	pthread_cond_destroy(&p->moved);
 	pthread_cond_destroy(&p->to_do[0]);
 	pthread_cond_destroy(&p->to_do[1]);
@@ -337,44 +337,44 @@ static void pump_destroy(struct pump *p)
 	free(p);
 }
 
-struct pump_spare *pump_spare_new(void)
+struct copy_pipeline_spare *copy_pipeline_spare_new(void)
 {
-	struct pump_spare *s = calloc(1, sizeof(*s));
+	struct copy_pipeline_spare *s = calloc(1, sizeof(*s));
 
 	if (s)
 		pthread_mutex_init(&s->lock, NULL);
 	return s;
 }
 
-void pump_spare_free(struct pump_spare *s)
+void copy_pipeline_spare_free(struct copy_pipeline_spare *s)
 {
 	if (!s)
 		return;
-	pump_destroy(s->pump);
+	copy_pipeline_destroy(s->pipeline);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
-static struct pump *spare_swap(struct pump_spare *s, struct pump *p)
+static struct copy_pipeline *spare_swap(struct copy_pipeline_spare *s, struct copy_pipeline *p)
 {
-	struct pump *was;
+	struct copy_pipeline *was;
 
 	if (!s)
 		return p;
 	pthread_mutex_lock(&s->lock);
-	was = s->pump;
-	s->pump = p;
+	was = s->pipeline;
+	s->pipeline = p;
 	pthread_mutex_unlock(&s->lock);
 	return was;
 }
 
 static char *buf_new(void)
 {
-	char *buf = mmap(NULL, PUMP_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *buf = mmap(NULL, COPY_PIPELINE_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (buf == MAP_FAILED)
 		return NULL;
-	(void)!madvise(buf, PUMP_MEMORY, MADV_HUGEPAGE); /* else page by page */
+	(void)!madvise(buf, COPY_PIPELINE_MEMORY, MADV_HUGEPAGE); /* else page by page */
 	return buf;
 }
 
@@ -382,7 +382,7 @@ static char *buf_new(void)
  * Not where we are, while there are other processors: the kernel likes to put who is woken up beside who does that, also
  * when another one is idle (in a virtual machine it may not believe that), and we go on reading. Nothing fails without.
  */
-static void make_room(const struct pump *p)
+static void make_room(const struct copy_pipeline *p)
 {
 	cpu_set_t set;
 	int cpu = sched_getcpu();
@@ -396,7 +396,7 @@ static void make_room(const struct pump *p)
 	(void)pthread_setaffinity_np(p->summer, sizeof(set), &set);
 }
 
-static bool start(struct pump *p)
+static bool start(struct copy_pipeline *p)
 {
 	if (!p->buf)
 		p->buf = buf_new();
@@ -412,9 +412,9 @@ static bool start(struct pump *p)
 	return p->started;
 }
 
-static struct pump *pump_make(void)
+static struct copy_pipeline *copy_pipeline_make(void)
 {
-	struct pump *p = calloc(1, sizeof(*p));
+	struct copy_pipeline *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return NULL;
@@ -426,12 +426,12 @@ static struct pump *pump_make(void)
 	return p;
 }
 
-struct pump *pump_new(const int *stop, struct pump_spare *spare)
+struct copy_pipeline *copy_pipeline_new(const int *stop, struct copy_pipeline_spare *spare)
 {
-	struct pump *p = spare_swap(spare, NULL);
+	struct copy_pipeline *p = spare_swap(spare, NULL);
 
 	if (!p)
-		p = pump_make();
+		p = copy_pipeline_make();
 	if (!p)
 		return NULL;
 	pthread_mutex_lock(&p->lock);
@@ -446,7 +446,7 @@ struct pump *pump_new(const int *stop, struct pump_spare *spare)
 	return p;
 }
 
-static void close_all(struct pump *p)
+static void close_all(struct copy_pipeline *p)
 {
 	struct file *f;
 
@@ -454,7 +454,7 @@ static void close_all(struct pump *p)
 		file_free(f);
 }
 
-void pump_free(struct pump *p)
+void copy_pipeline_free(struct copy_pipeline *p)
 {
 	if (!p)
 		return;
@@ -464,9 +464,9 @@ void pump_free(struct pump *p)
 	settle(p);
 	close_all(p);
 	/* What is in it means nothing any more: whoever needs the pages may have them. */
-	if (p->buf && madvise(p->buf, PUMP_MEMORY, MADV_FREE) == 0)
+	if (p->buf && madvise(p->buf, COPY_PIPELINE_MEMORY, MADV_FREE) == 0)
 		p = spare_swap(p->spare, p);
-	pump_destroy(p);
+	copy_pipeline_destroy(p);
 }
 
 /* As much in memory, or on the disk, as it is long; and nothing to be carried over that a write would take away. */
@@ -477,7 +477,7 @@ static bool suits(const struct stat *st, int from)
 }
 
 /* Where @len bytes can go, -1: nowhere yet. With the lock held. */
-static ssize_t find_room(struct pump *p, size_t len)
+static ssize_t find_room(struct copy_pipeline *p, size_t len)
 {
 	size_t from;
 
@@ -488,13 +488,13 @@ static ssize_t find_room(struct pump *p, size_t len)
 	if (p->read - p->first == PIECES)
 		return -1;
 	from = nth(p, p->first)->where;
-	if (p->fill > from && PUMP_MEMORY - p->fill < len)
+	if (p->fill > from && COPY_PIPELINE_MEMORY - p->fill < len)
 		return from >= len ? 0 : -1;
 	return p->fill > from || from - p->fill >= len ? (ssize_t)p->fill : -1;
 }
 
 /* A place for the next piece, when there is one. */
-static ssize_t wait_room(struct pump *p, size_t len)
+static ssize_t wait_room(struct copy_pipeline *p, size_t len)
 {
 	ssize_t r;
 
@@ -509,7 +509,7 @@ static ssize_t wait_room(struct pump *p, size_t len)
 	return r;
 }
 
-static int read_piece(struct pump *p, int from, struct piece x)
+static int read_piece(struct copy_pipeline *p, int from, struct piece x)
 {
 	char *to = p->buf + x.where;
 	size_t done = 0;
@@ -568,7 +568,7 @@ static struct file *file_new(int to, const struct stat *st, uint32_t uid, uint32
 }
 
 /* Nothing is in memory, nobody is at anything: without them. */
-static int put_small(struct pump *p, const struct file *f, int from, uint8_t (*sum)[SHA256_SIZE])
+static int put_small(struct copy_pipeline *p, const struct file *f, int from, uint8_t (*sum)[SHA256_SIZE])
 {
 	const size_t len = (size_t)f->st.st_size;
 	ssize_t n = pread(from, p->buf, len, 0);
@@ -584,7 +584,7 @@ static int put_small(struct pump *p, const struct file *f, int from, uint8_t (*s
 	return dress(f);
 }
 
-static void file_add(struct pump *p, struct file *f)
+static void file_add(struct copy_pipeline *p, struct file *f)
 {
 	if (!p->used)
 		make_room(p);
@@ -595,7 +595,7 @@ static void file_add(struct pump *p, struct file *f)
 	pthread_mutex_unlock(&p->lock);
 }
 
-int pump_file(struct pump *p, struct digests *d, int from, int to, const struct stat *st, uint32_t uid, uint32_t gid)
+int copy_pipeline_file(struct copy_pipeline *p, struct digests *d, int from, int to, const struct stat *st, uint32_t uid, uint32_t gid)
 {
 	uint64_t size = (uint64_t)st->st_size, at = 0;
 	uint8_t (*sum)[SHA256_SIZE];
@@ -612,23 +612,23 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 			file_free(f);
 		return 0;
 	}
-	if (size <= DIGESTS_PIECE && !p->used && p->few < PUMP_FEW) {
+	if (size <= DIGESTS_PIECE && !p->used && p->few < COPY_PIPELINE_FEW) {
 		p->few++;
 		r = put_small(p, f, from, sum);
 		file_free(f);
 		return r < 0 ? r : 1;
 	}
 	file_add(p, f);
-	f->direct = size >= PUMP_DIRECT;
+	f->direct = size >= COPY_PIPELINE_DIRECT;
 	if (f->direct) {
 		r = put_tail(from, f->fd, size);
 		(void)sys_fcntl(f->fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
 	}
-	for (; r == 0 && at < size; at += PUMP_PIECE, sum += PUMP_SUMS) {
-		struct piece x = { .file = f, .at = at, .sum = sum, .last = size - at <= PUMP_PIECE };
+	for (; r == 0 && at < size; at += COPY_PIPELINE_PIECE, sum += COPY_PIPELINE_SUMS) {
+		struct piece x = { .file = f, .at = at, .sum = sum, .last = size - at <= COPY_PIPELINE_PIECE };
 		ssize_t room;
 
-		x.len = x.last ? (size_t)(size - at) : PUMP_PIECE;
+		x.len = x.last ? (size_t)(size - at) : COPY_PIPELINE_PIECE;
 		room = p->stop && __atomic_load_n(p->stop, __ATOMIC_RELAXED) ? -ECANCELED : wait_room(p, x.len);
 		x.where = room < 0 ? 0 : (size_t)room;
 		r = room < 0 ? (int)room : read_piece(p, from, x);
@@ -636,7 +636,7 @@ int pump_file(struct pump *p, struct digests *d, int from, int to, const struct 
 	return r < 0 ? r : 1;
 }
 
-int pump_end(struct pump *p, void (*then)(void *arg), void *arg)
+int copy_pipeline_end(struct copy_pipeline *p, void (*then)(void *arg), void *arg)
 {
 	int r = p ? p->failed : 0;
 

@@ -1,4 +1,4 @@
-#include "layers/pump.h"
+#include "layers/copy_pipeline.h"
 #include "base/base.h"
 #include "base/test.h"
 #include "layers/digests.h"
@@ -10,7 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define PIECE ((size_t)PUMP_PIECE)
+#define PIECE ((size_t)COPY_PIPELINE_PIECE)
 
 /* Noise with zeros: whole blocks, parts of blocks, across a piece's end. */
 static char *make_data(size_t len)
@@ -66,10 +66,10 @@ static bool arrived(int fd, const char *data, size_t size, const struct digests 
 
 TEST(files_arrive_whole_as_they_were_when_they_were_read)
 {
-	static const size_t sizes[] = { DIGESTS_PIECE, PUMP_DIRECT - 1, PUMP_DIRECT,	 DIGESTS_PIECE + 1, PIECE + 1,
-					2 * PIECE, 1, PUMP_MEMORY + 3 * PIECE + 4097, 100000 };
+	static const size_t sizes[] = { DIGESTS_PIECE, COPY_PIPELINE_DIRECT - 1, COPY_PIPELINE_DIRECT,	 DIGESTS_PIECE + 1, PIECE + 1,
+					2 * PIECE, 1, COPY_PIPELINE_MEMORY + 3 * PIECE + 4097, 100000 };
 	struct digests *d = digests_new(DIGESTS_PIECE);
-	struct pump *p = pump_new(NULL, NULL);
+	struct copy_pipeline *p = copy_pipeline_new(NULL, NULL);
 	int to[ARRAY_LEN(sizes)];
 	char *data[ARRAY_LEN(sizes)];
 
@@ -81,16 +81,16 @@ TEST(files_arrive_whole_as_they_were_when_they_were_read)
 		from = make_source(data[i], sizes[i], &st);
 		to[i] = make_target(O_RDWR);
 		CHECK(from >= 0 && to[i] >= 0);
-		CHECK(pump_file(p, d, from, to[i], &st, getuid(), getgid()) == 1);
+		CHECK(copy_pipeline_file(p, d, from, to[i], &st, getuid(), getgid()) == 1);
 		CHECK(ftruncate(from, 0) == 0); /* whoever has it goes on */
 	}
-	CHECK(pump_end(p, NULL, NULL) == 0 && pump_end(p, NULL, NULL) == 0);
+	CHECK(copy_pipeline_end(p, NULL, NULL) == 0 && copy_pipeline_end(p, NULL, NULL) == 0);
 	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
 		CHECK(arrived(to[i], data[i], sizes[i], d));
 		close(to[i]);
 		free(data[i]);
 	}
-	pump_free(p);
+	copy_pipeline_free(p);
 	digests_free(d);
 }
 
@@ -106,47 +106,47 @@ static void note(void *arg)
 TEST(memory_is_kept_for_the_next_one_and_what_is_written_is_told)
 {
 	AUTO_FREE char *data = make_data(3 * PIECE);
-	struct pump_spare *spare = pump_spare_new();
+	struct copy_pipeline_spare *spare = copy_pipeline_spare_new();
 	struct stat st;
 	AUTO_CLOSE int from = make_source(data, 3 * PIECE, &st);
 
 	for (unsigned i = 0; i < 3; i++) {
-		struct pump *p = pump_new(NULL, spare), *beside = pump_new(NULL, spare);
+		struct copy_pipeline *p = copy_pipeline_new(NULL, spare), *beside = copy_pipeline_new(NULL, spare);
 		struct digests *d = digests_new(DIGESTS_PIECE);
 		AUTO_CLOSE int to = make_target(O_RDWR), other = make_target(O_RDWR);
 		int told = to;
 
-		CHECK(pump_file(p, d, from, to, &st, getuid(), getgid()) == 1);
-		CHECK(pump_file(beside, d, from, other, &st, getuid(), getgid()) == 1);
-		CHECK(pump_end(p, note, &told) == 0 && told == -2);
-		CHECK(pump_end(beside, NULL, NULL) == 0);
+		CHECK(copy_pipeline_file(p, d, from, to, &st, getuid(), getgid()) == 1);
+		CHECK(copy_pipeline_file(beside, d, from, other, &st, getuid(), getgid()) == 1);
+		CHECK(copy_pipeline_end(p, note, &told) == 0 && told == -2);
+		CHECK(copy_pipeline_end(beside, NULL, NULL) == 0);
 		CHECK(arrived(to, data, 3 * PIECE, d) && arrived(other, data, 3 * PIECE, d));
-		pump_free(p);
-		pump_free(beside);
+		copy_pipeline_free(p);
+		copy_pipeline_free(beside);
 		digests_free(d);
 	}
-	pump_spare_free(spare);
-	pump_spare_free(NULL);
+	copy_pipeline_spare_free(spare);
+	copy_pipeline_spare_free(NULL);
 }
 
 TEST(what_does_not_suit_is_left_to_others)
 {
 	AUTO_FREE char *data = make_data(2 * PIECE);
 	struct digests *d = digests_new(DIGESTS_PIECE);
-	struct pump *p = pump_new(NULL, NULL);
+	struct copy_pipeline *p = copy_pipeline_new(NULL, NULL);
 	struct stat st, is;
 	AUTO_CLOSE int from = make_source(data, 2 * PIECE, &st), to = make_target(O_RDWR), named = make_target(O_RDWR);
 
-	CHECK(pump_file(NULL, d, from, to, &st, 0, 0) == 0 && pump_end(NULL, NULL, NULL) == 0);
-	CHECK(pump_file(p, NULL, from, to, &st, 0, 0) == 0);
-	CHECK(ftruncate(from, 8 * (off_t)PIECE) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
-	CHECK(ftruncate(from, 0) == 0 && fstat(from, &is) == 0 && pump_file(p, d, from, to, &is, 0, 0) == 0);
+	CHECK(copy_pipeline_file(NULL, d, from, to, &st, 0, 0) == 0 && copy_pipeline_end(NULL, NULL, NULL) == 0);
+	CHECK(copy_pipeline_file(p, NULL, from, to, &st, 0, 0) == 0);
+	CHECK(ftruncate(from, 8 * (off_t)PIECE) == 0 && fstat(from, &is) == 0 && copy_pipeline_file(p, d, from, to, &is, 0, 0) == 0);
+	CHECK(ftruncate(from, 0) == 0 && fstat(from, &is) == 0 && copy_pipeline_file(p, d, from, to, &is, 0, 0) == 0);
 	/* A write takes some attributes away, so they would have to come last, when the source has gone on. */
 	CHECK(pwrite(named, data, 2 * PIECE, 0) == (ssize_t)(2 * PIECE) && fsetxattr(named, "user.x", "y", 1, 0) == 0 &&
 	      fsync(named) == 0 && fstat(named, &is) == 0);
-	CHECK(pump_file(p, d, named, to, &is, 0, 0) == 0);
-	CHECK(pump_end(p, NULL, NULL) == 0 && fstat(to, &is) == 0 && !is.st_size && !(fcntl(to, F_GETFL) & O_DIRECT));
-	pump_free(p);
+	CHECK(copy_pipeline_file(p, d, named, to, &is, 0, 0) == 0);
+	CHECK(copy_pipeline_end(p, NULL, NULL) == 0 && fstat(to, &is) == 0 && !is.st_size && !(fcntl(to, F_GETFL) & O_DIRECT));
+	copy_pipeline_free(p);
 	digests_free(d);
 }
 
@@ -154,7 +154,7 @@ TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 {
 	AUTO_FREE char *data = make_data(20 * PIECE);
 	struct digests *d = digests_new(DIGESTS_PIECE);
-	struct pump *p = pump_new(NULL, NULL);
+	struct copy_pipeline *p = copy_pipeline_new(NULL, NULL);
 	struct stat st;
 	AUTO_CLOSE int from = make_source(data, 20 * PIECE, &st), to = make_target(O_RDWR), only = -1;
 	char path[32];
@@ -162,14 +162,14 @@ TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
 	only = open(path, O_RDONLY | O_CLOEXEC);
 	CHECK(from >= 0 && only >= 0);
-	CHECK(pump_file(p, d, from, only, &st, 0, 0) == -EBADF); /* more than there is room for: it finds out meanwhile */
-	CHECK(pump_end(p, NULL, NULL) == -EBADF);
-	pump_free(p);
+	CHECK(copy_pipeline_file(p, d, from, only, &st, 0, 0) == -EBADF); /* more than there is room for: it finds out meanwhile */
+	CHECK(copy_pipeline_end(p, NULL, NULL) == -EBADF);
+	copy_pipeline_free(p);
 	digests_free(d);
 	d = digests_new(DIGESTS_PIECE);
-	p = pump_new(NULL, NULL);
-	CHECK(ftruncate(from, 2 * (off_t)PIECE) == 0 && pump_file(p, d, from, to, &st, 0, 0) == -ESTALE);
-	pump_free(p);
+	p = copy_pipeline_new(NULL, NULL);
+	CHECK(ftruncate(from, 2 * (off_t)PIECE) == 0 && copy_pipeline_file(p, d, from, to, &st, 0, 0) == -ESTALE);
+	copy_pipeline_free(p);
 	digests_free(d);
 }
 
@@ -177,9 +177,9 @@ TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 TEST(hundreds_of_files_go_round_and_round)
 {
 	enum { FILES = 400 };
-	AUTO_FREE char *data = make_data(4 * PUMP_DIRECT);
+	AUTO_FREE char *data = make_data(4 * COPY_PIPELINE_DIRECT);
 	struct digests *d = digests_new(DIGESTS_PIECE);
-	struct pump *p = pump_new(NULL, NULL);
+	struct copy_pipeline *p = copy_pipeline_new(NULL, NULL);
 	int to[FILES];
 
 	for (unsigned i = 0; i < FILES; i++) {
@@ -187,15 +187,15 @@ TEST(hundreds_of_files_go_round_and_round)
 		AUTO_CLOSE int from = make_source(data + i * 64, 1 + i * 1009 % 300000, &st);
 
 		to[i] = make_target(O_RDWR);
-		CHECK(from >= 0 && to[i] >= 0 && pump_file(p, d, from, to[i], &st, getuid(), getgid()) == 1);
+		CHECK(from >= 0 && to[i] >= 0 && copy_pipeline_file(p, d, from, to[i], &st, getuid(), getgid()) == 1);
 		CHECK(ftruncate(from, 0) == 0);
 	}
-	CHECK(pump_end(p, NULL, NULL) == 0);
+	CHECK(copy_pipeline_end(p, NULL, NULL) == 0);
 	for (unsigned i = 0; i < FILES; i++) {
 		CHECK(arrived(to[i], data + i * 64, 1 + i * 1009 % 300000, d));
 		close(to[i]);
 	}
-	pump_free(p);
+	copy_pipeline_free(p);
 	digests_free(d);
 }
 
@@ -204,22 +204,22 @@ TEST(who_gives_up_does_not_wait_for_the_rest)
 	AUTO_FREE char *data = make_data(4 * PIECE);
 	struct digests *d = digests_new(DIGESTS_PIECE);
 	int stop = 0;
-	struct pump *p = pump_new(&stop, NULL);
+	struct copy_pipeline *p = copy_pipeline_new(&stop, NULL);
 	struct stat st;
 	AUTO_CLOSE int from = make_source(data, 4 * PIECE, &st), to = make_target(O_RDWR), other = make_target(O_RDWR);
 
-	CHECK(pump_file(p, d, from, to, &st, 0, 0) == 1);
+	CHECK(copy_pipeline_file(p, d, from, to, &st, 0, 0) == 1);
 	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-	CHECK(pump_file(p, d, from, other, &st, 0, 0) == -ECANCELED);
-	pump_free(p); /* with what was read not yet written, or written: both end */
+	CHECK(copy_pipeline_file(p, d, from, other, &st, 0, 0) == -ECANCELED);
+	copy_pipeline_free(p); /* with what was read not yet written, or written: both end */
 	digests_free(d);
-	pump_free(NULL);
+	copy_pipeline_free(NULL);
 }
 
 TEST(one_processor_does_as_well_as_many)
 {
 	AUTO_FREE char *data = make_data(15 * PIECE);
-	struct pump_spare *spare = pump_spare_new();
+	struct copy_pipeline_spare *spare = copy_pipeline_spare_new();
 	cpu_set_t all, one;
 	struct stat st;
 	AUTO_CLOSE int from = make_source(data, 15 * PIECE, &st);
@@ -229,15 +229,15 @@ TEST(one_processor_does_as_well_as_many)
 	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
 	/* Its threads have been told to leave this one, and then there is no other. */
 	for (unsigned i = 0; i < 3; i++) {
-		struct pump *p = pump_new(NULL, spare);
+		struct copy_pipeline *p = copy_pipeline_new(NULL, spare);
 		struct digests *d = digests_new(DIGESTS_PIECE);
 		AUTO_CLOSE int to = make_target(O_RDWR);
 
 		CHECK(sched_setaffinity(0, sizeof(one), i == 1 ? &one : &all) == 0);
-		CHECK(pump_file(p, d, from, to, &st, getuid(), getgid()) == 1);
-		CHECK(pump_end(p, NULL, NULL) == 0 && arrived(to, data, 15 * PIECE, d));
-		pump_free(p);
+		CHECK(copy_pipeline_file(p, d, from, to, &st, getuid(), getgid()) == 1);
+		CHECK(copy_pipeline_end(p, NULL, NULL) == 0 && arrived(to, data, 15 * PIECE, d));
+		copy_pipeline_free(p);
 		digests_free(d);
 	}
-	pump_spare_free(spare);
+	copy_pipeline_spare_free(spare);
 }

@@ -3,10 +3,10 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "engine/blank/record.h"
+#include "layers/layer_prealloc.h"
 #include "layers/memory.h"
 #include "layers/seal.h"
 #include "layers/settle.h"
-#include "layers/stock.h"
 #include "layers/tree.h"
 #include "layers/walk.h"
 #include "layers/watch.h"
@@ -201,7 +201,7 @@ static int look_at(struct layers *l, const char *name)
 
 	if (!strcmp(name, "lock") || !strcmp(name, LAYERS_QUARANTINE))
 		return 0;
-	if ((n < ID_LEN && !strncmp(name, STOCK_PREFIX, strlen(STOCK_PREFIX))) ||
+	if ((n < ID_LEN && !strncmp(name, LAYER_PREALLOC_PREFIX, strlen(LAYER_PREALLOC_PREFIX))) ||
 	    (n > ID_LEN && n < ID_SIZE + 8 && (!strcmp(name + ID_LEN, ".tmp") || !strcmp(name + ID_LEN, ".gone")))) {
 		remove_later(l, name);
 		return 0;

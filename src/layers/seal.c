@@ -5,9 +5,9 @@
 #include "base/room.h"
 #include "base/step.h"
 #include "base/sys.h"
+#include "layers/layer_prealloc.h"
 #include "layers/memory.h"
 #include "layers/settle.h"
-#include "layers/stock.h"
 #include "layers/tree.h"
 #include "layers/watch.h"
 
@@ -115,10 +115,10 @@ int seal_begin_anew(struct seal *x)
 static int begin_folder(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	struct stock_item ready;
+	struct layer_prealloc_item ready;
 	int r;
 
-	if (stock_take(i->from.stock, i->tmp_name, &ready)) {
+	if (layer_prealloc_take(i->from.prealloc, i->tmp_name, &ready)) {
 		i->made = true;
 		i->tmp = ready.tmp;
 		i->fs = ready.fs;
@@ -648,13 +648,13 @@ static void run_retire(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
 	struct watch *watch = x->impl->from.watch;
-	struct stock *stock = x->impl->from.stock;
+	struct layer_prealloc *prealloc = x->impl->from.prealloc;
 	const int store = x->impl->from.dir;
 
 	impl_free(TAKE_PTR(x->impl));
 	if ((x->kind == SEAL_LAYER || x->kind == SEAL_SETTLE) && x->result == 0)
 		watch_expected(watch, store, x->m.id);
-	stock_fill(stock);
+	layer_prealloc_fill(prealloc);
 }
 
 void seal_retire(struct workers *s, struct seal *x)
@@ -683,18 +683,18 @@ void seal_close(struct workers *s, int fd)
 	workers_add(s, &x->work);
 }
 
-static void run_stock(struct work *w)
+static void run_prealloc(struct work *w)
 {
-	stock_fill(((struct seal *)(void *)w)->impl->from.stock);
+	layer_prealloc_fill(((struct seal *)(void *)w)->impl->from.prealloc);
 }
 
-void seal_stock(struct workers *s, struct stock *stock)
+void seal_prealloc(struct workers *s, struct layer_prealloc *prealloc)
 {
-	struct seal *x = stock ? seal_new(SEAL_STOCK, run_stock) : NULL;
+	struct seal *x = prealloc ? seal_new(SEAL_PREALLOC, run_prealloc) : NULL;
 
 	if (!x)
 		return;
 	x->work.quiet = true;
-	x->impl->from.stock = stock;
+	x->impl->from.prealloc = prealloc;
 	workers_add(s, &x->work);
 }

@@ -15,7 +15,7 @@
 #include "linux/cgroup.h"
 #include "vm/vmm/side.h"
 
-enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_SETTLE, SEAL_CLOSE, SEAL_STOCK /* these do not come back */ };
+enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_SETTLE, SEAL_CLOSE, SEAL_PREALLOC /* these do not come back */ };
 
 /* What comes back from workers_done(). */
 struct seal {
@@ -32,7 +32,7 @@ struct seal {
 
 struct copy_pipeline_spare;
 struct settles;
-struct stock;
+struct layer_prealloc;
 struct watch;
 
 /* Who stands on so many is sealed together with some of them (older kernels take some twelve). */
@@ -58,7 +58,7 @@ struct seal_source {
 	int writable; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
 	uint32_t uid_base;
 	struct copy_pipeline_spare *spare; /* stays the caller's, or NULL */
-	struct stock *stock; /* of ->dir; likewise */
+	struct layer_prealloc *prealloc; /* of ->dir; likewise */
 	uint64_t *promised; /* bytes that all those under way may write; likewise, and atomic */
 	struct settles *settles; /* likewise, or NULL */
 	bool soon; /* the layer comes back unsettled (layers/settle.h) */
@@ -113,8 +113,8 @@ void seal_settle(struct workers *s, struct seal *x);
 int seal_settle_found(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m);
 /* Closes @fd, taken over: some take a wait in the kernel. */
 void seal_close(struct workers *s, int fd);
-/* Fills @stock, which stays the caller's. */
-void seal_stock(struct workers *s, struct stock *stock);
+/* Fills @prealloc, which stays the caller's. */
+void seal_prealloc(struct workers *s, struct layer_prealloc *prealloc);
 void seal_free(struct seal *x);
 /* The same, of one that came back, by a worker and at leisure. */
 void seal_retire(struct workers *s, struct seal *x);

@@ -53,7 +53,7 @@ struct warden {
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
 	struct copy_pipeline_spare *spare; /* for what they seal */
-	struct stock *stock; /* likewise */
+	struct layer_prealloc *prealloc; /* likewise */
 	uint64_t promised; /* bytes those seals may write; atomic */
 	struct sealing *sealings;
 	struct settles *settles;

@@ -10,7 +10,7 @@
 #include "engine/pool/limit.h"
 #include "layers/copy_pipeline.h"
 #include "layers/settle.h"
-#include "layers/stock.h"
+#include "layers/layer_prealloc.h"
 #include "engine/blank/sweep.h"
 #include "engine/image/procfs.h"
 #include "vm/host/host.h"
@@ -218,8 +218,8 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 			warden_free(w);
 			return r;
 		}
-		w->stock = stock_new(w->env.layers);
-		seal_stock(w->workers, w->stock);
+		w->prealloc = layer_prealloc_new(w->env.layers);
+		seal_prealloc(w->workers, w->prealloc);
 		sealing_settle_found(w);
 	}
 	if (w->env.persist)
@@ -261,7 +261,7 @@ void warden_free(struct warden *w)
 	restoring_close(w);
 	workers_free(w->workers);
 	seal_free(w->retired);
-	stock_free(w->stock);
+	layer_prealloc_free(w->prealloc);
 	vm_free(w);
 	sealing_end_all(w);
 	copy_pipeline_spare_free(w->spare); /* layers that are not settled give their pipelines back to it */

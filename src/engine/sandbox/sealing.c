@@ -52,7 +52,7 @@ static void settle_later(struct warden *w, struct seal *x)
 	x->work.next = (struct work *)w->unsettled;
 	w->unsettled = x;
 	settle_in_a_moment(w);
-	seal_stock(w->workers, w->stock); /* the next layer's folder need not wait for it */
+	seal_prealloc(w->workers, w->prealloc); /* the next layer's folder need not wait for it */
 }
 
 /* Those whose time has come; not while sandboxes are made from layers, unless they have waited for long. */
@@ -200,7 +200,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 		.writable = s->root.premount.writable,
 		.uid_base = s->blank.uid_base,
 		.spare = w->spare,
-		.stock = w->stock,
+		.prealloc = w->prealloc,
 		.promised = &w->promised,
 		.settles = w->settles,
 		.soon = (what & ~WARDEN_REFUSE_NETWORK) == WARDEN_MEMORY_SOON && !s->vm,

@@ -1,4 +1,4 @@
-#include "layers/stock.h"
+#include "layers/layer_prealloc.h"
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
@@ -18,15 +18,15 @@
 #define NOREPLACE 1U /* RENAME_NOREPLACE, which some C libraries do not have */
 #define TOP_OF_TREES 0x00020000U /* FS_TOPDIR_FL */
 
-struct stock {
+struct layer_prealloc {
 	int dir;
 	pthread_mutex_t lock; /* of ->item; and while one is made */
 	bool full;
-	char name[sizeof(STOCK_PREFIX) + ID_LEN]; /* of what is there, or was made last */
-	struct stock_item item;
+	char name[sizeof(LAYER_PREALLOC_PREFIX) + ID_LEN]; /* of what is there, or was made last */
+	struct layer_prealloc_item item;
 };
 
-static_assert(sizeof(STOCK_PREFIX) + RANDOM <= ID_LEN, "a layer's name is longer");
+static_assert(sizeof(LAYER_PREALLOC_PREFIX) + RANDOM <= ID_LEN, "a layer's name is longer");
 
 /*
  * Layers have nothing to do with each other: each goes to a part of the disk of its own, where ext4 knows of that. Among
@@ -42,7 +42,7 @@ static void spread(int dir)
 	(void)sys_ioctl(dir, FS_IOC_SETFLAGS, &flags); /* it is only faster */
 }
 
-static void item_done(struct stock_item *x)
+static void item_done(struct layer_prealloc_item *x)
 {
 	flush_free(TAKE_PTR(x->flush));
 	free(TAKE_PTR(x->buf));
@@ -63,7 +63,7 @@ static void warm(int dir)
 		(void)!fallocate(fd, 0, 0, WARM);
 }
 
-static int item_make(int dir, const char *name, struct stock_item *x)
+static int item_make(int dir, const char *name, struct layer_prealloc_item *x)
 {
 	int r = tree_make_folder(dir, name, &x->tmp);
 
@@ -85,20 +85,20 @@ static int item_make(int dir, const char *name, struct stock_item *x)
 	return 0;
 }
 
-struct stock *stock_new(int dir)
+struct layer_prealloc *layer_prealloc_new(int dir)
 {
-	struct stock *s = calloc(1, sizeof(*s));
+	struct layer_prealloc *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
 	s->dir = dir;
-	s->item = (struct stock_item){ .tmp = -1, .fs = -1, .manifest = -1 };
+	s->item = (struct layer_prealloc_item){ .tmp = -1, .fs = -1, .manifest = -1 };
 	pthread_mutex_init(&s->lock, NULL);
 	spread(dir);
 	return s;
 }
 
-void stock_free(struct stock *s)
+void layer_prealloc_free(struct layer_prealloc *s)
 {
 	if (!s)
 		return;
@@ -110,17 +110,17 @@ void stock_free(struct stock *s)
 }
 
 /* Never the same: where on the disk it goes depends on the name. */
-static int new_name(struct stock *s)
+static int new_name(struct layer_prealloc *s)
 {
 	char id[ID_SIZE];
 	int r = id_new(id, sizeof(id));
 
 	if (r == 0)
-		snprintf(s->name, sizeof(s->name), STOCK_PREFIX "%s", id + ID_LEN - RANDOM);
+		snprintf(s->name, sizeof(s->name), LAYER_PREALLOC_PREFIX "%s", id + ID_LEN - RANDOM);
 	return r;
 }
 
-void stock_fill(struct stock *s)
+void layer_prealloc_fill(struct layer_prealloc *s)
 {
 	if (!s)
 		return;
@@ -135,9 +135,9 @@ void stock_fill(struct stock *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-bool stock_take(struct stock *s, const char *name, struct stock_item *ret)
+bool layer_prealloc_take(struct layer_prealloc *s, const char *name, struct layer_prealloc_item *ret)
 {
-	struct stock_item x = { .tmp = -1, .fs = -1, .manifest = -1 };
+	struct layer_prealloc_item x = { .tmp = -1, .fs = -1, .manifest = -1 };
 	bool taken = false;
 
 	/* While one is being made it is not waited for. */
@@ -145,7 +145,7 @@ bool stock_take(struct stock *s, const char *name, struct stock_item *ret)
 		return false;
 	if (s->full) {
 		x = s->item;
-		s->item = (struct stock_item){ .tmp = -1, .fs = -1, .manifest = -1 };
+		s->item = (struct layer_prealloc_item){ .tmp = -1, .fs = -1, .manifest = -1 };
 		s->full = false;
 		taken = syscall(SYS_renameat2, s->dir, s->name, s->dir, name, NOREPLACE) == 0;
 		if (!taken) {

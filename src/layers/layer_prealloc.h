@@ -7,21 +7,21 @@
 #include <stdbool.h>
 
 struct flush;
-struct stock;
+struct layer_prealloc;
 
-#define STOCK_PREFIX "ready-" /* of its name in the store; shorter than a layer's, in all */
+#define LAYER_PREALLOC_PREFIX "ready-" /* of its name in the store; shorter than a layer's, in all */
 
-struct stock_item {
+struct layer_prealloc_item {
 	int tmp, fs, manifest; /* folder, folder in it, and manifest_make() */
 	char *buf; /* TREE_BUF, of which some was touched */
 	struct flush *flush;
 };
 
 /* For any number of threads. @dir, the store, stays the caller's. NULL when there is no memory; all may be called with NULL. */
-struct stock *stock_new(int dir);
+struct layer_prealloc *layer_prealloc_new(int dir);
 /* And removes what nobody took. */
-void stock_free(struct stock *s);
+void layer_prealloc_free(struct layer_prealloc *s);
 /* Makes one if there is none. Takes its time; nothing but time is lost if it fails. */
-void stock_fill(struct stock *s);
+void layer_prealloc_fill(struct layer_prealloc *s);
 /* As the store's folder @name, which is not there; all in @ret is the caller's. False: there is none. */
-bool stock_take(struct stock *s, const char *name, struct stock_item *ret);
+bool layer_prealloc_take(struct layer_prealloc *s, const char *name, struct layer_prealloc_item *ret);

@@ -327,7 +327,7 @@ void network_write(const struct network *n, struct json *j)
 static void answer_who(struct network *n, struct tier_sandbox *s, const struct egress_msg *m)
 {
 	struct warden_who who = { 0 };
-	struct warden_they they = { 0 };
+	struct socket_owner they = { 0 };
 	struct egress_they to = { .command = "" };
 	struct egress_who asked;
 

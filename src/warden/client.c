@@ -366,7 +366,7 @@ int client_socket(struct client *c, uint64_t handle, unsigned family, int *ret_f
 	return r;
 }
 
-int client_who(struct client *c, uint64_t handle, const struct warden_who *who, struct warden_they *ret, struct err *e)
+int client_who(struct client *c, uint64_t handle, const struct warden_who *who, struct socket_owner *ret, struct err *e)
 {
 	int r;
 

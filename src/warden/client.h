@@ -76,6 +76,6 @@ int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, stru
 /* See engine/sandbox/sandbox.h. @ret_sockets: NULL = only the rules. */
 int client_net(struct client *c, uint64_t handle, const struct steer_rules *rules, int *ret_sockets, struct err *e);
 int client_socket(struct client *c, uint64_t handle, unsigned family, int *ret_fd, struct err *e);
-int client_who(struct client *c, uint64_t handle, const struct warden_who *who, struct warden_they *ret, struct err *e);
+int client_who(struct client *c, uint64_t handle, const struct warden_who *who, struct socket_owner *ret, struct err *e);
 int client_denied(struct client *c, uint64_t handle, struct steer_denied ret[STEER_DENIED], struct err *e);
 int client_group_end(struct client *c, uint64_t handle, uint32_t group, struct err *e);

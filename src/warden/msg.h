@@ -157,7 +157,7 @@ struct warden_rep {
 	struct msg_counts counts;
 	char id[MSG_ID]; /* LAYERS, DISKS only */
 	struct msg_layer layer; /* SEAL, LAYERS only */
-	struct warden_they they; /* WHO only */
+	struct socket_owner they; /* WHO only */
 	struct memory_cuts cuts; /* SEAL, and CREATE with SPEC_MEMORY */
 	struct steer_denied denied[STEER_DENIED]; /* DENIED only */
 };

@@ -10,7 +10,7 @@
 #include "base/sys.h"
 #include "engine/blank/persist.h"
 #include "engine/blank/record.h"
-#include "engine/net/holder.h"
+#include "engine/net/socket_owner.h"
 #include "linux/diag.h"
 #include "linux/steer.h"
 #include "vm/host/host.h"
@@ -205,7 +205,7 @@ int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, i
 	return r;
 }
 
-int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_who *who, struct warden_they *ret,
+int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_who *who, struct socket_owner *ret,
 	       struct err *e)
 {
 	struct diag_flow c = {
@@ -219,7 +219,7 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 
 	memcpy(c.local, who->client, sizeof(c.local));
 	memcpy(c.remote, who->addr, sizeof(c.remote));
-	*ret = (struct warden_they){ 0 };
+	*ret = (struct socket_owner){ 0 };
 	if (s->vm)
 		return 0; /* it would be cloche-vmm */
 	r = enter(&s->blank, e);
@@ -229,7 +229,7 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 	if (r == -ENOENT)
 		return 0;
 	/* A sandbox that makes this slow, with processes and descriptors without number, is not looked at so soon again. */
-	if (r == 0 && inode && clock_mono_ns() >= s->no_who && !holder_find(s->blank.pid, inode, ret))
+	if (r == 0 && inode && clock_mono_ns() >= s->no_who && !socket_owner_find(s->blank.pid, inode, ret))
 		s->no_who = clock_mono_ns() + WHO_PAUSE_NS;
 	return r;
 }

@@ -216,7 +216,7 @@ TEST(whose_connection_it_is_can_be_told)
 		uint16_t port;
 	} cases[] = { { "203.0.113.5", 80 }, { "fd63:6c6f:6368:65::1:5", 443 }, { "::ffff:198.18.1.9", 443 } };
 	struct steer_rules r = allow();
-	struct warden_they they;
+	struct socket_owner they;
 	struct err e = { 0 };
 	struct warden_who who;
 	struct box b;
@@ -354,7 +354,7 @@ TEST(the_next_warden_can_do_all_of_it_for_a_sandbox_it_took_over)
 	struct steer_rules r = allow(), open_all = { .mode = STEER_OPEN };
 	struct steer_denied d[STEER_DENIED];
 	struct warden_receipt receipt;
-	struct warden_they they;
+	struct socket_owner they;
 	struct warden_who who;
 	int again[STEER_SOCKETS], fd;
 	struct err e = { 0 };
@@ -550,7 +550,7 @@ static int rootless(const char *cache, const char *agent)
 	struct warden_opts o = { .env.one_shot = true, .env.cache = cache };
 	struct steer_rules r = allow();
 	struct steer_denied d[STEER_DENIED];
-	struct warden_they they = { 0 };
+	struct socket_owner they = { 0 };
 	struct warden_sandbox *s;
 	struct sandbox_spec spec;
 	struct err e = { 0 };

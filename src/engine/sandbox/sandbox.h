@@ -211,13 +211,13 @@ struct warden_who {
 	uint8_t client[16], addr[16]; /* IPv4 in the first four, the rest zero */
 };
 #define WARDEN_COMMAND 128
-struct warden_they {
+struct socket_owner {
 	uint32_t pid; /* inside; 0 = nobody was found: it has ended, or there are too many to look at */
 	uint32_t zero;
 	char command[WARDEN_COMMAND]; /* its arguments, as far as they fit; printable */
 };
 /* Looks at a bounded number of processes and descriptors, then gives up: 0 and pid 0. */
-int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_who *who, struct warden_they *ret,
+int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_who *who, struct socket_owner *ret,
 	       struct err *e);
 /* What the kernel refused of late, up to STEER_DENIED; returns how many. */
 int warden_denied(struct warden *w, struct warden_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e);

@@ -155,7 +155,7 @@ static int tell_changes(struct guest *g, const struct carry_frame *f)
 
 static int tell_who(struct guest *g, const struct carry_frame *f)
 {
-	struct warden_they they;
+	struct socket_owner they;
 
 	if (f->f.len != 4 || f->f.nfds != 1)
 		return -EBADMSG;

@@ -92,6 +92,6 @@ int net_open(struct guest *g, struct err *e);
 int net_poll(const struct guest *g); /* to be polled for reading; -1: nothing now */
 int net_serve(struct guest *g);
 /* Who of the sandbox's is behind a channel of ours; -errno: nobody is. */
-int net_who(struct guest *g, uint32_t channel, struct warden_they *ret);
+int net_who(struct guest *g, uint32_t channel, struct socket_owner *ret);
 /* Tells the host what was refused here since the last time. */
 int net_denied(struct guest *g);

@@ -323,7 +323,7 @@ static void put_end(const struct sockaddr_in6 *a, uint8_t addr[16], uint16_t *po
 	*family = (uint8_t)x.family;
 }
 
-int net_who(struct guest *g, uint32_t channel, struct warden_they *ret)
+int net_who(struct guest *g, uint32_t channel, struct socket_owner *ret)
 {
 	const int fd = channel < MUX_CHANNELS && g->carry.chan[channel].net ? g->carry.chan[channel].fd : -1;
 	struct sockaddr_in6 from = { 0 }, to = { 0 };

@@ -1,4 +1,4 @@
-#include "engine/net/holder.h"
+#include "engine/net/socket_owner.h"
 #include "base/base.h"
 #include "base/sys.h"
 
@@ -119,7 +119,7 @@ static uint32_t inner_pid(int proc)
 	return (uint32_t)strtoul(end, NULL, 10);
 }
 
-static void describe(int proc, struct warden_they *ret)
+static void describe(int proc, struct socket_owner *ret)
 {
 	ssize_t n = read_some(proc, "cmdline", ret->command, sizeof(ret->command));
 
@@ -135,11 +135,11 @@ static void describe(int proc, struct warden_they *ret)
 	memset(ret->command + n, 0, sizeof(ret->command) - (size_t)n);
 }
 
-bool holder_find(pid_t first, uint64_t inode, struct warden_they *ret)
+bool socket_owner_find(pid_t first, uint64_t inode, struct socket_owner *ret)
 {
 	struct search s = { .until = used_ns() + TIME_NS, .n = 1, .queue = { first } };
 
-	*ret = (struct warden_they){ 0 };
+	*ret = (struct socket_owner){ 0 };
 	snprintf(s.want, sizeof(s.want), "socket:[%llu]", (unsigned long long)inode);
 	for (unsigned i = 0; i < s.n && !late(&s); i++) {
 		AUTO_CLOSE int proc = -1;

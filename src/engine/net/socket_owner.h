@@ -10,4 +10,4 @@
  * ->pid of *@ret stays 0 when none is found; false: since that took too long. What a command calls itself is hostile:
  * only printable bytes pass.
  */
-bool holder_find(pid_t first, uint64_t inode, struct warden_they *ret);
+bool socket_owner_find(pid_t first, uint64_t inode, struct socket_owner *ret);

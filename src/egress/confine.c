@@ -56,8 +56,8 @@ static int allow_arg(scmp_filter_ctx c, int nr, unsigned arg, scmp_datum_t mask,
 	return r == -EDOM || r == -EFAULT ? 0 : r;
 }
 
-/* Whether we interrupt others (haste.c); ours alone, and nothing that goes before them. */
-static int allow_haste(scmp_filter_ctx c)
+/* Whether we interrupt others (sched_batch.c); ours alone, and nothing that goes before them. */
+static int allow_sched_batch(scmp_filter_ctx c)
 {
 	static const int policies[] = { SCHED_OTHER, SCHED_BATCH };
 	int r = 0;
@@ -94,7 +94,7 @@ static int filter(void)
 	if (r == 0)
 		r = allow_arg(c, SCMP_SYS(mprotect), 2, PROT_EXEC, 0);
 	if (r == 0)
-		r = allow_haste(c);
+		r = allow_sched_batch(c);
 	if (r == 0)
 		r = seccomp_load(c); /* sets no_new_privs */
 	if (c)

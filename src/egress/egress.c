@@ -247,7 +247,7 @@ int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)
 	if (r == 0)
 		r = relay_init(&g->relay);
 	g->relay.most = g->files / 16;
-	haste_init(&g->haste, &g->loop);
+	sched_batch_init(&g->sched_batch, &g->loop);
 	if (r == 0 && (g->spare = dup(g->loop.ep)) < 0)
 		r = -errno;
 	if (r == 0)
@@ -285,6 +285,6 @@ int egress_turn(struct egress *g, int most_ms)
 		if (sandbox_turn(b))
 			sandbox_queue(b);
 	}
-	haste_turn(&g->haste);
+	sched_batch_turn(&g->sched_batch);
 	return r;
 }

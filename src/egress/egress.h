@@ -5,12 +5,12 @@
  */
 #pragma once
 #include "egress/budget.h"
-#include "egress/haste.h"
 #include "egress/link.h"
 #include "egress/loop.h"
 #include "egress/policy.h"
 #include "egress/relay.h"
 #include "egress/resolve.h"
+#include "egress/sched_batch.h"
 #include "egress/trust.h"
 #include "egress/upstream.h"
 
@@ -23,7 +23,7 @@ struct egress {
 	struct loop loop;
 	struct link link;
 	struct relay relay;
-	struct haste haste;
+	struct sched_batch sched_batch;
 	struct resolve *resolve;
 	struct policy *outer; /* of mode observe */
 	struct trust *trust;

@@ -1,4 +1,4 @@
-#include "egress/haste.h"
+#include "egress/sched_batch.h"
 #include "base/base.h"
 
 #include <sched.h>
@@ -9,7 +9,7 @@
 #define NS_A_BYTE_BATCH 8
 #define WINDOW_BATCH (20 * LOOP_MS)
 
-static void become(struct haste *h, bool batch)
+static void become(struct sched_batch *h, bool batch)
 {
 	const struct sched_param none = { 0 };
 
@@ -24,7 +24,7 @@ static void become(struct haste *h, bool batch)
 		loop_timer_stop(h->loop, &h->timer);
 }
 
-static void judge(struct haste *h)
+static void judge(struct sched_batch *h)
 {
 	bool many = h->moved * (h->batch ? NS_A_BYTE_BATCH : NS_A_BYTE) >= h->loop->now - h->since;
 
@@ -38,16 +38,16 @@ static void judge(struct haste *h)
 
 static void due(struct loop_timer *t)
 {
-	judge((struct haste *)t);
+	judge((struct sched_batch *)t);
 }
 
-void haste_init(struct haste *h, struct loop *loop)
+void sched_batch_init(struct sched_batch *h, struct loop *loop)
 {
-	*h = (struct haste){ .timer = { .due = due }, .loop = loop, .since = loop->now,
+	*h = (struct sched_batch){ .timer = { .due = due }, .loop = loop, .since = loop->now,
 			     .fixed = sched_getscheduler(0) != SCHED_OTHER };
 }
 
-void haste_turn(struct haste *h)
+void sched_batch_turn(struct sched_batch *h)
 {
 	/* While batched it is the timer that judges. */
 	if (!h->fixed && !h->batch && h->moved && h->loop->now - h->since >= WINDOW)

@@ -1,4 +1,4 @@
-#include "egress/haste.h"
+#include "egress/sched_batch.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/test.h"
@@ -10,20 +10,20 @@
 #define MB (1000U * 1000U)
 
 /* As if so many bytes had been moved since the last turn, which ends @later. */
-static void turn(struct haste *h, uint64_t bytes, uint64_t later)
+static void turn(struct sched_batch *h, uint64_t bytes, uint64_t later)
 {
 	h->moved += bytes;
 	h->loop->now += later;
-	haste_turn(h);
+	sched_batch_turn(h);
 }
 
 TEST(who_moves_a_lot_interrupts_nobody_and_does_so_again_when_it_is_over)
 {
 	struct loop l;
-	struct haste h;
+	struct sched_batch h;
 
 	CHECK_EQ(loop_init(&l), 0);
-	haste_init(&h, &l);
+	sched_batch_init(&h, &l);
 	CHECK_EQ(sched_getscheduler(0), SCHED_OTHER);
 	turn(&h, 1000 * MB, LOOP_MS); /* too short to tell */
 	CHECK_EQ(sched_getscheduler(0), SCHED_OTHER);
@@ -47,7 +47,7 @@ TEST(who_moves_a_lot_interrupts_nobody_and_does_so_again_when_it_is_over)
 TEST(what_somebody_chose_stays)
 {
 	const struct sched_param none = { 0 };
-	struct haste h;
+	struct sched_batch h;
 	struct loop l;
 	int status = -1;
 	pid_t pid = fork(); /* there is no way back from SCHED_IDLE for everybody */
@@ -55,7 +55,7 @@ TEST(what_somebody_chose_stays)
 	if (pid == 0) {
 		bool ok = loop_init(&l) == 0 && sched_setscheduler(0, SCHED_IDLE, &none) == 0;
 
-		haste_init(&h, &l);
+		sched_batch_init(&h, &l);
 		turn(&h, 1000 * MB, 2 * LOOP_MS);
 		ok = ok && sched_getscheduler(0) == SCHED_IDLE && !l.timers;
 		loop_done(&l);

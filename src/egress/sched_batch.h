@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-struct haste {
+struct sched_batch {
 	struct loop_timer timer; /* set while ->batch; first */
 	struct loop *loop;
 	uint64_t since, moved; /* ns; bytes since then */
@@ -17,6 +17,6 @@ struct haste {
 	bool fixed; /* it was somebody's choice, or may not be changed: it stays as it is */
 };
 
-void haste_init(struct haste *h, struct loop *loop);
+void sched_batch_init(struct sched_batch *h, struct loop *loop);
 /* Behind each turn, with ->moved counted up by its bytes. */
-void haste_turn(struct haste *h);
+void sched_batch_turn(struct sched_batch *h);

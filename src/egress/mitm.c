@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "egress/request.h"
 #include "egress/scrub.h"
-#include "egress/side.h"
+#include "egress/tls_end.h"
 
 #define PIECE 16384U /* read and written at a time: a TLS record */
 #define ROUNDS 32 /* of one stream before others have their turn */
@@ -28,7 +28,7 @@ struct refusal {
 
 struct mitm {
 	struct loop *loop; /* not a loop_fd: the loop overwrites the first word of what is buried */
-	struct side client, server;
+	struct tls_end client, server;
 	struct loop_timer timer, again, quiet;
 	const struct mitm_ops *ops;
 	void *arg;
@@ -55,8 +55,8 @@ struct mitm {
 static void release(struct mitm *m, bool reset)
 {
 	m->gone = true;
-	side_close(&m->client, m->loop, reset);
-	side_close(&m->server, m->loop, reset);
+	tls_end_close(&m->client, m->loop, reset);
+	tls_end_close(&m->server, m->loop, reset);
 	SSL_free(TAKE_PTR(m->later));
 	loop_timer_stop(m->loop, &m->timer);
 	loop_timer_stop(m->loop, &m->again);
@@ -126,7 +126,7 @@ static void put_answer(struct mitm *m)
 	jout_end(&j);
 	buf_clear(&m->in);
 	ca_wipe(&m->out);
-	side_close(&m->server, m->loop, true);
+	tls_end_close(&m->server, m->loop, true);
 	m->closing = true;
 	if (jout_done(&j) < 0 || buf_addf(&m->down,
 					  "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
@@ -253,7 +253,7 @@ static bool shake(struct mitm *m)
 	bool moved = false;
 	int r;
 
-	r = side_shake(&m->client);
+	r = tls_end_shake(&m->client);
 	if (r < 0) {
 		bool h2 = ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_NO_APPLICATION_PROTOCOL;
 
@@ -264,12 +264,12 @@ static bool shake(struct mitm *m)
 		return true;
 	}
 	moved |= r > 0;
-	r = m->server.f.fd < 0 ? 0 : side_shake(&m->server);
+	r = m->server.f.fd < 0 ? 0 : tls_end_shake(&m->server);
 	if (r < 0) {
 		trust_why(m->server.ssl, m->name, why, sizeof(why));
 		refuse(m, 502, EGRESS_V_FAILED, why,
 		       "the administrator's network_ca names authorities that are trusted");
-		side_close(&m->server, m->loop, true);
+		tls_end_close(&m->server, m->loop, true);
 		moved = true;
 	}
 	return moved || r > 0;
@@ -288,7 +288,7 @@ static bool read_client(struct mitm *m)
 		end(m, EGRESS_V_FAILED, "no memory");
 		return true;
 	}
-	n = side_read(&m->client, p, want);
+	n = tls_end_read(&m->client, p, want);
 	if (n == -EAGAIN)
 		return false;
 	if (n < 0) {
@@ -313,7 +313,7 @@ static bool write_server(struct mitm *m)
 
 	if (!want)
 		return false;
-	n = side_write(&m->server, m->out.data, want);
+	n = tls_end_write(&m->server, m->out.data, want);
 	if (n == -EAGAIN)
 		return false;
 	if (n < 0) {
@@ -358,7 +358,7 @@ static bool read_server(struct mitm *m)
 	if (!want)
 		return false;
 	p = m->scrub ? piece : buf_room(&m->down, want);
-	n = p ? side_read(&m->server, p, want) : -ENOMEM;
+	n = p ? tls_end_read(&m->server, p, want) : -ENOMEM;
 	if (n == -EAGAIN)
 		return false;
 	if (n < 0) {
@@ -395,7 +395,7 @@ static bool write_client(struct mitm *m)
 
 	if (!m->down.len || !m->client.ready || (request_waits(&m->request) && !m->closing && !m->server.eof))
 		return false;
-	n = side_write(&m->client, m->down.data, m->down.len < PIECE ? m->down.len : PIECE);
+	n = tls_end_write(&m->client, m->down.data, m->down.len < PIECE ? m->down.len : PIECE);
 	if (n == -EAGAIN)
 		return false;
 	if (n < 0) {
@@ -415,7 +415,7 @@ static bool drain(struct mitm *m)
 	ssize_t n;
 
 	while (m->drained < DRAIN_MAX) {
-		n = m->client.eof ? 0 : side_read(&m->client, junk, sizeof(junk));
+		n = m->client.eof ? 0 : tls_end_read(&m->client, junk, sizeof(junk));
 		if (n == -EAGAIN)
 			return false;
 		if (n <= 0)
@@ -437,8 +437,8 @@ static bool finish(struct mitm *m)
 		if (m->server.torn && m->client.ssl)
 			m->client.shut = true, (void)shutdown(m->client.f.fd, SHUT_WR);
 		else
-			side_shut(&m->client);
-		side_close(&m->server, m->loop, true);
+			tls_end_shut(&m->client);
+		tls_end_close(&m->server, m->loop, true);
 		m->closing = m->draining = true;
 		m->last = m->loop->now;
 		return true;
@@ -451,7 +451,7 @@ static bool finish(struct mitm *m)
 	}
 	if (!m->server.ready || m->in.len || m->out.len || request_waits(&m->request))
 		return false;
-	side_shut(&m->server);
+	tls_end_shut(&m->server);
 	return true;
 }
 
@@ -505,7 +505,7 @@ static void due(struct loop_timer *t)
 		end(m, m->refusal.status ? m->refusal.verdict : EGRESS_V_OK, m->refusal.why);
 	else if (m->client.ready && m->server.f.fd >= 0 && !m->server.ready) {
 		refuse(m, 504, EGRESS_V_FAILED, "the server did not finish the TLS handshake", "try again later");
-		side_close(&m->server, m->loop, true);
+		tls_end_close(&m->server, m->loop, true);
 		pump(m);
 	} else if (!m->client.ready)
 		end(m, EGRESS_V_FAILED, "the program inside did not finish the TLS handshake");
@@ -593,7 +593,7 @@ int mitm_new(const struct mitm_opts *o, struct mitm **ret, struct err *e)
 	if (!r)
 		r = loop_timer_set(m->loop, &m->timer, m->last + SHAKE_TIME);
 	if (!r)
-		r = side_open(&m->client, m->loop, o->client, ssl);
+		r = tls_end_open(&m->client, m->loop, o->client, ssl);
 	if (r < 0) {
 		SSL_free(ssl);
 		SSL_free(m->later);
@@ -617,7 +617,7 @@ void mitm_connected(struct mitm *m, int fd, const char *why)
 	} else if (m->tls && !ssl) {
 		refuse(m, 502, EGRESS_V_FAILED, "there are no certificates of authorities to verify the server with",
 		       "the administrator can install ca-certificates, or set network_ca");
-	} else if (side_open(&m->server, m->loop, fd, ssl) < 0) {
+	} else if (tls_end_open(&m->server, m->loop, fd, ssl) < 0) {
 		refuse(m, 502, EGRESS_V_FAILED, "no memory for a connection", "try again later");
 	} else {
 		ssl = NULL; /* taken */

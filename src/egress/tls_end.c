@@ -1,4 +1,4 @@
-#include "egress/side.h"
+#include "egress/tls_end.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-int side_open(struct side *s, struct loop *l, int fd, SSL *ssl)
+int tls_end_open(struct tls_end *s, struct loop *l, int fd, SSL *ssl)
 {
 	const int one = 1;
 	int r;
@@ -30,7 +30,7 @@ int side_open(struct side *s, struct loop *l, int fd, SSL *ssl)
 	return 0;
 }
 
-void side_close(struct side *s, struct loop *l, bool reset)
+void tls_end_close(struct tls_end *s, struct loop *l, bool reset)
 {
 	struct linger linger = { .l_onoff = reset, .l_linger = 0 };
 
@@ -42,7 +42,7 @@ void side_close(struct side *s, struct loop *l, bool reset)
 }
 
 /* What OpenSSL's return value means here; 0: the end. */
-static ssize_t outcome(struct side *s, int r)
+static ssize_t outcome(struct tls_end *s, int r)
 {
 	int saved = errno, why = SSL_get_error(s->ssl, r);
 
@@ -57,7 +57,7 @@ static ssize_t outcome(struct side *s, int r)
 	return -EPROTO;
 }
 
-int side_shake(struct side *s)
+int tls_end_shake(struct tls_end *s)
 {
 	ssize_t n;
 	int r;
@@ -77,7 +77,7 @@ int side_shake(struct side *s)
 	return n == -EPROTO ? -EPROTO : -EPIPE;
 }
 
-ssize_t side_read(struct side *s, void *data, size_t len)
+ssize_t tls_end_read(struct tls_end *s, void *data, size_t len)
 {
 	ssize_t n;
 
@@ -101,7 +101,7 @@ ssize_t side_read(struct side *s, void *data, size_t len)
 	return n == -EINTR ? -EAGAIN : n;
 }
 
-ssize_t side_write(struct side *s, const void *data, size_t len)
+ssize_t tls_end_write(struct tls_end *s, const void *data, size_t len)
 {
 	ssize_t n;
 
@@ -126,7 +126,7 @@ ssize_t side_write(struct side *s, const void *data, size_t len)
 	return errno == EINTR ? -EAGAIN : -errno;
 }
 
-void side_shut(struct side *s)
+void tls_end_shut(struct tls_end *s)
 {
 	if (s->shut || s->f.fd < 0)
 		return;

@@ -7,7 +7,7 @@
 
 typedef struct ssl_st SSL;
 
-struct side {
+struct tls_end {
 	struct loop_fd f; /* ->fd -1: none (yet) */
 	SSL *ssl; /* NULL: plain */
 	bool ready; /* handshake done, or none needed */
@@ -18,13 +18,13 @@ struct side {
 };
 
 /* Takes @fd, and @ssl when not NULL (in its accept or connect state). 0, or -errno: nothing is taken. */
-int side_open(struct side *s, struct loop *l, int fd, SSL *ssl);
+int tls_end_open(struct tls_end *s, struct loop *l, int fd, SSL *ssl);
 /* @reset: the peer shall see that it was not the end. */
-void side_close(struct side *s, struct loop *l, bool reset);
-int side_shake(struct side *s); /* 1: done now; 0: not yet (or long ago); -EPROTO; -EPIPE: the peer went */
+void tls_end_close(struct tls_end *s, struct loop *l, bool reset);
+int tls_end_shake(struct tls_end *s); /* 1: done now; 0: not yet (or long ago); -EPROTO; -EPIPE: the peer went */
 /* Bytes; 0: the end, ->eof is set (and ->torn); -EAGAIN; -errno. */
-ssize_t side_read(struct side *s, void *data, size_t len);
+ssize_t tls_end_read(struct tls_end *s, void *data, size_t len);
 /* Bytes, -EAGAIN, -errno. After -EAGAIN @data has to begin with all that it was then; perhaps more of it is written than
  * @len. */
-ssize_t side_write(struct side *s, const void *data, size_t len);
-void side_shut(struct side *s);
+ssize_t tls_end_write(struct tls_end *s, const void *data, size_t len);
+void tls_end_shut(struct tls_end *s);

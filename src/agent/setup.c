@@ -8,7 +8,7 @@
 #include "linux/caps.h"
 #include "linux/landlock.h"
 #include "linux/mount.h"
-#include "linux/slice.h"
+#include "linux/sched_slice.h"
 
 #include <linux/prctl.h>
 #include <sys/stat.h>
@@ -331,7 +331,7 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 
 	*which = 0;
 	*stage = FRAME_STAGE_AFFINITY;
-	r = s->flags & FRAME_SETUP_AHEAD ? 0 : slice_usual();
+	r = s->flags & FRAME_SETUP_AHEAD ? 0 : sched_slice_usual();
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_ROOT;
@@ -404,7 +404,7 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	a->cpu_mask = s->cpu_mask;
 	r = a->cpu_mask ? sys_sched_getaffinity(a->cpus, sizeof(a->cpus)) : 0;
 	if (r >= 0 && s->flags & FRAME_SETUP_AHEAD)
-		r = slice_usual();
+		r = sched_slice_usual();
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_CAPS;

@@ -3,7 +3,7 @@
 #include "base/sys.h"
 #include "layers/digests.h"
 #include "layers/xattr.h"
-#include "linux/slice.h"
+#include "linux/sched_slice.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -259,7 +259,7 @@ static void *sum_main(void *arg)
 {
 	struct copy_pipeline *p = arg;
 
-	(void)slice_long(); /* whoever reads or writes goes first */
+	(void)sched_slice_long(); /* whoever reads or writes goes first */
 	work(p, sum_some, &p->to_do[0]);
 	return NULL;
 }
@@ -283,7 +283,7 @@ static void *write_main(void *arg)
 {
 	struct copy_pipeline *p = arg;
 
-	(void)slice_short(); /* the disk is idle until it is back */
+	(void)sched_slice_short(); /* the disk is idle until it is back */
 	work(p, write_more, &p->to_do[1]);
 	return NULL;
 }

@@ -1,7 +1,7 @@
 #include "layers/flush.h"
 #include "base/base.h"
 #include "base/sys.h"
-#include "linux/slice.h"
+#include "linux/sched_slice.h"
 
 #include <pthread.h>
 #include <sys/ioctl.h>
@@ -79,7 +79,7 @@ static void *flush_main(void *arg)
 	struct flush *f = arg;
 	int r = 0;
 
-	(void)slice_short(); /* each wait for the disk would be one for a processor, too */
+	(void)sched_slice_short(); /* each wait for the disk would be one for a processor, too */
 	pthread_mutex_lock(&f->lock);
 	while (!f->quit && !f->end) {
 		AUTO_CLOSE int fd = TAKE_FD(f->more);

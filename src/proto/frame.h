@@ -127,7 +127,7 @@ struct frame_setup {
 /* its files were another's: /etc/machine-id, where there is one, and /run/cloche/generation are made anew */
 #define FRAME_SETUP_FRESH 4U
 #define FRAME_SETUP_NET 8U /* /etc/resolv.conf says who answers for names (linux/steer.h) */
-#define FRAME_SETUP_AHEAD 16U /* nobody waits for it yet: others go first (linux/slice.h) */
+#define FRAME_SETUP_AHEAD 16U /* nobody waits for it yet: others go first (linux/sched_slice.h) */
 #define FRAME_SETUP_ETC 32U /* the image may be one that does not know the user, nor localhost: they are added (agent/etc.c) */
 #define FRAME_SETUP_FLAGS 63U
 

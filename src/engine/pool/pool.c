@@ -9,7 +9,7 @@
 #include "engine/image/procfs.h"
 #include "engine/pool/limit.h"
 #include "engine/rootfs/writable.h"
-#include "linux/slice.h"
+#include "linux/sched_slice.h"
 #include "proto/frame.h"
 
 #include <poll.h>
@@ -400,7 +400,7 @@ static int step(struct pool *p, struct err *e)
 static void give_way(struct pool *p)
 {
 	cgroup_host_join_cpu(&p->env->cgroups);
-	slice_long();
+	sched_slice_long();
 }
 
 static void *maker_main(void *arg)

@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "base/test.h"
-#include "linux/slice.h"
+#include "linux/sched_slice.h"
 #include "warden/warden_test.h"
 
 #include <sys/syscall.h>
@@ -278,7 +278,7 @@ TEST(no_blank_is_used_twice)
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
-static uint64_t slice_of(pid_t pid)
+static uint64_t sched_slice_of(pid_t pid)
 {
 	struct sys_sched_attr a = { 0 };
 
@@ -289,7 +289,7 @@ static uint64_t slice_of(pid_t pid)
 TEST(a_sandbox_that_is_handed_out_has_its_usual_turn_on_the_cpu)
 {
 	static const char *const more[] = { "--pool", "4", NULL };
-	const uint64_t usual = slice_of(0);
+	const uint64_t usual = sched_slice_of(0);
 	struct sandbox_spec spec;
 	struct warden_counts c;
 	struct err e = { 0 };
@@ -300,14 +300,14 @@ TEST(a_sandbox_that_is_handed_out_has_its_usual_turn_on_the_cpu)
 	CHECK(wait_ready(w.client, 4, &c));
 	CHECK_EQ(blanks(w.pid, pid, ARRAY_LEN(pid)), 4);
 	for (int i = 0; i < 4; i++)
-		CHECK_EQ(slice_of(pid[i]), usual ? SLICE_LONG_NS : 0); /* before 6.12 there is none to tell */
+		CHECK_EQ(sched_slice_of(pid[i]), usual ? SLICE_LONG_NS : 0); /* before 6.12 there is none to tell */
 	wt_spec(&spec);
 	for (int i = 0; i < 12; i++) {
 		struct client_sandbox s;
 
 		CHECK_EQ(client_create(w.client, &spec, &s, &e), 0);
 		CHECK(wt_wait_up(s.sock));
-		CHECK_EQ(slice_of(wt_pid(s.pidfd)), usual);
+		CHECK_EQ(sched_slice_of(wt_pid(s.pidfd)), usual);
 		CHECK_EQ(client_destroy(w.client, s.handle, &e), 0);
 		client_sandbox_done(&s);
 	}

@@ -1,4 +1,4 @@
-#include "linux/slice.h"
+#include "linux/sched_slice.h"
 #include "base/base.h"
 #include "base/sys.h"
 
@@ -22,17 +22,17 @@ static int choose(uint64_t ns)
 	return change(&a, ns);
 }
 
-int slice_long(void)
+int sched_slice_long(void)
 {
 	return choose(SLICE_LONG_NS);
 }
 
-int slice_short(void)
+int sched_slice_short(void)
 {
 	return choose(SLICE_SHORT_NS);
 }
 
-int slice_usual(void)
+int sched_slice_usual(void)
 {
 	struct sys_sched_attr a = { 0 };
 	int r = sys_sched_getattr(&a);

@@ -1,4 +1,4 @@
-#include "linux/slice.h"
+#include "linux/sched_slice.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "base/test.h"
@@ -26,13 +26,13 @@ TEST(a_long_slice_is_inherited_and_given_back_and_changes_nothing_else)
 	CHECK_EQ(before.policy, SCHED_OTHER);
 	/* Who is nicer than others must stay so: lowering the value back would need a right. */
 	CHECK_EQ(setpriority(PRIO_PROCESS, 0, before.nice < 19 ? before.nice + 1 : 19), 0);
-	CHECK_EQ(slice_long(), 0);
+	CHECK_EQ(sched_slice_long(), 0);
 	/* Kernels before 6.12 have one slice for all, and tell none. */
 	CHECK_EQ(now().runtime, before.runtime ? SLICE_LONG_NS : 0);
 	pid = fork();
 	if (pid == 0) {
 		const struct sys_sched_attr mine = now();
-		const int nice = mine.nice, r = slice_usual();
+		const int nice = mine.nice, r = sched_slice_usual();
 
 		_exit(mine.runtime == (before.runtime ? SLICE_LONG_NS : 0) && r == 0 &&
 				      now().runtime == before.runtime && now().nice == nice ?
@@ -42,7 +42,7 @@ TEST(a_long_slice_is_inherited_and_given_back_and_changes_nothing_else)
 	CHECK(pid > 0);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
-	CHECK_EQ(slice_usual(), 0);
+	CHECK_EQ(sched_slice_usual(), 0);
 	CHECK_EQ(now().runtime, before.runtime);
 	CHECK_EQ(now().nice, before.nice < 19 ? before.nice + 1 : 19);
 }
@@ -51,7 +51,7 @@ TEST(a_short_slice_is_short)
 {
 	struct sys_sched_attr before = now();
 
-	CHECK_EQ(slice_short(), 0);
+	CHECK_EQ(sched_slice_short(), 0);
 	CHECK_EQ(now().runtime, before.runtime ? SLICE_SHORT_NS : 0);
 	CHECK_EQ(now().nice, before.nice);
 	CHECK_EQ(sys_sched_setattr(&before), 0);
@@ -64,6 +64,6 @@ TEST(a_slice_that_somebody_else_chose_stays)
 
 	a.runtime = chosen;
 	CHECK_EQ(sys_sched_setattr(&a), 0);
-	CHECK_EQ(slice_usual(), 0);
+	CHECK_EQ(sched_slice_usual(), 0);
 	CHECK_EQ(now().runtime, chosen);
 }

@@ -13,7 +13,7 @@
 #define SLICE_SHORT_NS 100000ULL
 
 /* For this thread and whom it starts. 0 or -errno; then all is as it was. */
-int slice_long(void);
-int slice_short(void);
+int sched_slice_long(void);
+int sched_slice_short(void);
 /* Back to the usual one, if it is ours that is long. */
-int slice_usual(void);
+int sched_slice_usual(void);

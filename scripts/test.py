@@ -202,6 +202,15 @@ def part_layers(p):
             with open(os.path.join(tmp, name), 'w', encoding='utf-8') as f:
                 f.write(text)
         p.check('an include that points up is refused', p.run('scripts/layers.py', tmp) == 1)
+    p.check('nothing that headers declare is unused', p.run('scripts/dead.py') == 0)
+    with tempfile.TemporaryDirectory() as tmp:
+        os.mkdir(os.path.join(tmp, 'src'))
+        for name, text in (('a.h', 'int a_used(int x);\nint a_dead(int x); /* like a_used() */\n'),
+                           ('a.c', 'int a_used(int x)\n{\n}\n\nint a_dead(int x)\n{\n}\n'),
+                           ('b.c', 'int f = a_used(1); /* and a_dead(1) */\n')):
+            with open(os.path.join(tmp, 'src', name), 'w', encoding='utf-8') as f:
+                f.write(text)
+        p.check('a function that nobody calls is found', p.run('scripts/dead.py', tmp) == 1)
 
 
 def part_unit(p):

@@ -74,22 +74,6 @@ int api_new(struct service *s, const struct api_opts *o, struct api **ret, struc
 	return 0;
 }
 
-static void free_handle(uv_handle_t *h)
-{
-	free(h);
-}
-
-void api_free(struct api *a)
-{
-	if (!a)
-		return;
-	router_free(a->router);
-	map_done(&a->busy);
-	if (a->looks)
-		uv_close((uv_handle_t *)a->looks, free_handle);
-	free(a);
-}
-
 struct who api_who(struct http_req *q)
 {
 	const struct caller *c = http_note(q);

@@ -45,7 +45,6 @@ struct api_opts { /* texts stay the caller's */
 	const char *noid_isolation, *ports_domain;
 };
 int api_new(struct service *s, const struct api_opts *o, struct api **ret, struct err *e);
-void api_free(struct api *a);
 /* The http server's handler; @arg is the api. */
 void api_request(void *arg, struct http_req *q);
 /* Likewise, its `foreign`: what goes to a server inside a sandbox. */

@@ -654,11 +654,6 @@ size_t mitm_holds(const struct mitm *m, int fd[2])
 	return m->in.len + m->out.len + m->down.len;
 }
 
-bool mitm_idle(const struct mitm *m)
-{
-	return request_between(&m->request) && !m->in.len && !m->out.len && !m->down.len;
-}
-
 void mitm_free(struct mitm *m)
 {
 	if (m && !m->gone)

@@ -53,6 +53,5 @@ void mitm_go(struct mitm *m); /* see ->may */
 bool mitm_set_inject(struct mitm *m, struct inject *in);
 /* Bytes that it holds itself; @fd: its two sockets, the sandbox's first. */
 size_t mitm_holds(const struct mitm *m, int fd[2]);
-bool mitm_idle(const struct mitm *m); /* between two requests */
 /* Cut now, with a reset, without ->ended. NULL is fine. */
 void mitm_free(struct mitm *m);

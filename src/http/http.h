@@ -100,7 +100,6 @@ int64_t http_peer_uid(const struct http_req *q);
 const char *http_peer(const struct http_req *q);
 /* The client's X-Request-Id when it is fit, else a new one. Also sent back. */
 const char *http_request_id(const struct http_req *q);
-uint64_t http_started_ns(const struct http_req *q); /* monotonic, when the head was complete */
 
 /* The handler's own pointer, and what is called when the client is gone before the answer ended. */
 void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg);

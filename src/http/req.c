@@ -311,11 +311,6 @@ const char *http_request_id(const struct http_req *q)
 	return q->id;
 }
 
-uint64_t http_started_ns(const struct http_req *q)
-{
-	return q->started;
-}
-
 void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg)
 {
 	q->gone = gone;

@@ -156,7 +156,6 @@ struct dump {
 
 /* ---- image.c: records and the two files ---- */
 void image_init(struct image *m);
-void image_done(struct image *m);
 uint32_t image_count(const struct image *m, enum mem_section s);
 void *image_at(struct image *m, enum mem_section s, uint32_t i);
 /* -E2BIG with a text when there are too many. @ret_index may be NULL. */
@@ -268,7 +267,6 @@ int external_read(struct dump *d, struct err *e);
 int fd_read_all(struct dump *d, struct err *e);
 /* Our copies of what processes have open: before they run again, so that what they close is closed. */
 void object_close(struct dump *d);
-void object_done(struct dump *d);
 /* One for the slave of terminal @pts, where no process has that open, but somebody inside its master. */
 int object_terminal(struct dump *d, uint32_t pts, struct err *e);
 /* The object for a shared mapping that nothing else refers to by descriptor. */

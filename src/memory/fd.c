@@ -397,21 +397,3 @@ void object_close(struct dump *d)
 	for (size_t i = 0; i < d->n_external; i++)
 		fd_close(TAKE_FD(d->external[i].fd));
 }
-
-void object_done(struct dump *d)
-{
-	object_close(d);
-	for (size_t i = 0; i < d->n_objects; i++)
-		socket_free(d->object[i].socket);
-	free(d->object);
-	free(d->external);
-	free(d->by_file);
-	free(d->kept);
-	d->by_file = NULL;
-	d->n_by_file = 0;
-	d->kept = NULL;
-	d->n_kept = 0;
-	d->object = NULL;
-	d->external = NULL;
-	d->n_objects = d->n_external = 0;
-}

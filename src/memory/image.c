@@ -24,12 +24,6 @@ void image_init(struct image *m)
 		m->section[i] = (struct buf)BUF_INIT(MEM_META_MAX);
 }
 
-void image_done(struct image *m)
-{
-	for (unsigned i = 0; i < MEM_SECTIONS; i++)
-		buf_done(&m->section[i]);
-}
-
 uint32_t image_count(const struct image *m, enum mem_section s)
 {
 	return (uint32_t)(m->section[s].len / sizes[s]);

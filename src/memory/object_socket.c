@@ -45,17 +45,6 @@ struct socket *socket_new(void)
 	return s;
 }
 
-void socket_free(struct socket *s)
-{
-	if (!s)
-		return;
-	buf_done(&s->options);
-	buf_done(&s->filter);
-	buf_done(&s->queue);
-	free(s->waiting);
-	free(s);
-}
-
 int socket_number(int fd, int level, int name)
 {
 	int v = 0;

@@ -26,7 +26,6 @@ struct socket {
 };
 
 struct socket *socket_new(void);
-void socket_free(struct socket *s);
 /* A number, or -errno. */
 int socket_number(int fd, int level, int name);
 /* Also an empty message, which no count of bytes tells of. */

@@ -598,11 +598,6 @@ int warden_destroy(struct warden *w, struct warden_sandbox *s, struct err *e)
 	return sandbox_end(w, s, e);
 }
 
-const struct image_host *warden_image(const struct warden *w)
-{
-	return &w->env.image;
-}
-
 uint64_t warden_handle(const struct warden_sandbox *s)
 {
 	return s->handle;

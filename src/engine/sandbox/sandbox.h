@@ -49,8 +49,6 @@ struct warden_receipt {
 int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e);
 /* Ends every sandbox, unless this one keeps them, and waits until all is cleaned up. */
 void warden_free(struct warden *w);
-/* The parts of image `host`, which stay the warden's. */
-const struct image_host *warden_image(const struct warden *w);
 DEFINE_AUTO(struct warden, warden_free)
 
 /*

@@ -90,8 +90,3 @@ void event_replay(struct service *s, uint64_t seq, void (*fn)(void *arg, const s
 		if (v->ring[i % KEPT].json)
 			fn(arg, &v->ring[i % KEPT]);
 }
-
-uint64_t event_last(struct service *s)
-{
-	return s->events->seq;
-}

@@ -29,4 +29,3 @@ void event_listen(struct service *s, struct event_listener *l, void (*fn)(void *
 void event_unlisten(struct event_listener *l); /* fine from within the callback */
 /* Calls @fn for every kept event after @seq. */
 void event_replay(struct service *s, uint64_t seq, void (*fn)(void *arg, const struct event *ev), void *arg);
-uint64_t event_last(struct service *s);

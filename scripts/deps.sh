@@ -5,7 +5,7 @@ set -eu
 for group in "$@"; do
 	case $group in
 	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
-		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libzstd-dev libarchive-dev libcurl4-openssl-dev \
+		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libarchive-dev libcurl4-openssl-dev \
 		libc-ares-dev pkg-config python3 make ;;
 	test) # These may come from elsewhere than Debian.
 		PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin

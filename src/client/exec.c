@@ -1,6 +1,6 @@
 #include "client/client.h"
 #include "base/base.h"
-#include "client/base64.h"
+#include "base/base64.h"
 #include "client/input.h"
 #include "client/session.h"
 #include "client/show.h"
@@ -94,17 +94,16 @@ static int set_stdin(json_t *body, struct err *e)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(STDIN_MAX);
 	AUTO_FREE char *text = NULL;
-	size_t size;
 	int r = input_read(STDIN_FILENO, "stdin", &b, e);
 
 	if (r == -E2BIG)
 		err_remedy(e, "leave out --json or --background, or copy it with `cloche cp`");
 	if (r < 0)
 		return r;
-	size = (b.len + 2) / 3 * 4 + 1;
-	text = malloc(size);
-	if (!text || base64_encode(buf_str(&b), b.len, text, size) < 0)
+	text = malloc(BASE64_SIZE(b.len));
+	if (!text)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+	base64_encode(buf_str(&b), b.len, text);
 	json_object_set_new(body, "stdin_base64", json_string(text));
 	return 0;
 }

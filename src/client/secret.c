@@ -1,6 +1,6 @@
 #include "client/client.h"
 #include "base/base.h"
-#include "client/base64.h"
+#include "base/base64.h"
 #include "client/input.h"
 #include "client/show.h"
 #include "client/table.h"
@@ -116,14 +116,15 @@ static int read_value(const char *file, const char *var, struct buf *to, struct 
 static int put_value(json_t *body, const struct buf *value, struct err *e)
 {
 	json_t *text = memchr(buf_str(value), '\0', value->len) ? NULL : json_stringn(buf_str(value), value->len);
-	size_t size = (value->len + 2) / 3 * 4 + 1;
+	const size_t size = BASE64_SIZE(value->len);
 	AUTO_FREE char *coded = NULL;
 
 	if (text)
 		return json_object_set_new(body, "value", text) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory") : 0;
 	coded = malloc(size);
-	if (!coded || base64_encode(value->data, value->len, coded, size) < 0)
+	if (!coded)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+	base64_encode(value->data, value->len, coded);
 	json_object_set_new(body, "value_base64", json_string(coded));
 	explicit_bzero(coded, size);
 	return 0;

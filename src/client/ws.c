@@ -1,6 +1,6 @@
 #include "client/ws.h"
 #include "base/base.h"
-#include "client/base64.h"
+#include "base/base64.h"
 #include "client/upgrade.h"
 
 #include <openssl/evp.h>
@@ -39,7 +39,10 @@ static int accept_for(const char *key, char *ret, size_t size)
 	snprintf(text, sizeof(text), "%s%s", key, guid);
 	if (!EVP_Digest(text, strlen(text), digest, &len, EVP_sha1(), NULL))
 		return -EIO;
-	return base64_encode(digest, len, ret, size);
+	if (size < BASE64_SIZE(len))
+		return -ENOSPC;
+	base64_encode(digest, len, ret);
+	return 0;
 }
 
 static int handshake(struct ws *w, struct conn *c, const char *path, struct err *e)
@@ -50,9 +53,7 @@ static int handshake(struct ws *w, struct conn *c, const char *path, struct err 
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return err_set(e, ERR_INTERNAL, -EIO, "no random numbers");
-	r = base64_encode(random, sizeof(random), key, sizeof(key));
-	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "make a key");
+	base64_encode(random, sizeof(random), key);
 	snprintf(headers, sizeof(headers), "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n", key);
 	r = upgrade_open(c, &(struct upgrade_spec){ path, "websocket", headers }, &w->up, e);
 	if (r < 0)

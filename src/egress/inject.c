@@ -1,10 +1,10 @@
 #include "egress/inject.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <strings.h>
 
 #include "base/base.h"
+#include "base/base64.h"
 
 #define FIELD_MAX 128U
 #define VALUE_MAX (32U * 1024U)
@@ -73,13 +73,13 @@ static bool is_value(const char *p)
 
 static char *basic_value(const char *user, const char *password)
 {
-	size_t n = strlen(user) + 1 + strlen(password), size = 7 + (n + 2) / 3 * 4;
+	size_t n = strlen(user) + 1 + strlen(password), size = 6 + BASE64_SIZE(n);
 	char *plain = malloc(n + 1), *out = malloc(size);
 
 	if (plain && out) {
 		snprintf(plain, n + 1, "%s:%s", user, password);
 		memcpy(out, "Basic ", 6);
-		EVP_EncodeBlock((unsigned char *)out + 6, (const unsigned char *)plain, (int)n);
+		base64_encode(plain, n, out + 6);
 	} else {
 		free(out);
 		out = NULL;

@@ -8,7 +8,6 @@
 #include "service/exec/exec.h"
 #include "base/utf8.h"
 
-#include <openssl/evp.h>
 
 struct sse_exec {
 	struct call *c;
@@ -34,10 +33,10 @@ static void sse_free(struct sse_exec *t)
 
 static void put_base64(struct buf *b, const char *p, size_t len)
 {
-	char *room = buf_room(b, len / 3 * 4 + 8);
+	char *room = buf_room(b, BASE64_SIZE(len));
 
 	if (room)
-		buf_added(b, (size_t)EVP_EncodeBlock((unsigned char *)room, (const unsigned char *)p, (int)len));
+		buf_added(b, base64_encode(p, len, room));
 }
 
 static void put_event(struct sse_exec *t, enum exec_stream s, const char *p, size_t len, bool text)

@@ -46,7 +46,7 @@ static int read_key(const char *text, uint8_t ret[KEY])
 static void write_key(const uint8_t key[KEY], char ret[SIGNER_TEXT])
 {
 	memcpy(ret, PREFIX, strlen(PREFIX));
-	EVP_EncodeBlock((unsigned char *)ret + strlen(PREFIX), key, KEY);
+	base64_encode(key, KEY, ret + strlen(PREFIX));
 }
 
 int signer_key_ok(const char *text)

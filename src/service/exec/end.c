@@ -1,5 +1,6 @@
 /* How an exec ends: the verdict, what is kept of it, and what its caller is told. */
 #include "base/base.h"
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/network/network.h"
@@ -11,7 +12,6 @@
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
 
-#include <openssl/evp.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -132,13 +132,11 @@ static int gather(const struct exec *x, enum exec_stream which, struct buf *b, u
 
 static int put_base64(struct json *j, const char *key, const struct buf *b)
 {
-	AUTO_FREE char *text = malloc(b->len / 3 * 4 + 8);
-	int n;
+	AUTO_FREE char *text = malloc(BASE64_SIZE(b->len));
 
 	if (!text)
 		return -ENOMEM;
-	n = EVP_EncodeBlock((unsigned char *)text, (const unsigned char *)buf_str(b), (int)b->len);
-	jout_strn(j, key, text, (size_t)n);
+	jout_strn(j, key, text, base64_encode(buf_str(b), b->len, text));
 	return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "base/base.h"
+#include "base/base64.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "driver/exec.h"

@@ -1,12 +1,12 @@
 /* What cloche-egress adds to requests, and the CA by which it can. */
 #include "base/base.h"
+#include "base/base64.h"
 #include "base/log.h"
 #include "service/network/network.h"
 #include "service/secret/secret.h"
 #include "service/secret/give.h"
 #include "tls/ca.h"
 
-#include <openssl/evp.h>
 
 #define CA_DAYS 3650U
 #define CA_ROOM (2 * CA_PEM_MAX)
@@ -90,10 +90,10 @@ static int seal_ca(const struct sandbox *b, struct sandbox_secrets *x, struct er
 	if (r < 0)
 		return r;
 	free(x->ca_sealed);
-	x->ca_sealed = malloc(sealed.len / 3 * 4 + 8);
+	x->ca_sealed = malloc(BASE64_SIZE(sealed.len));
 	if (!x->ca_sealed)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
-	EVP_EncodeBlock((unsigned char *)x->ca_sealed, (const unsigned char *)sealed.data, (int)sealed.len);
+	base64_encode(sealed.data, sealed.len, x->ca_sealed);
 	return 0;
 }
 

@@ -12,15 +12,12 @@ GENERATED = {'config.h': None, 'tools/seccomp_filter.h': ['linux']}  # name: who
 SPOKEN = {'egress/msg.h': ['driver', 'cli', 'service', 'api', 'daemon']}
 # Files that use what is above them, until that is turned round. Each must still be so.
 UPWARD = {
-    'engine/blank/env.h': ['warden/policy.h'],
     'engine/net/net.c': ['vm/host/host.h'],
     'engine/sandbox/exec_group.c': ['vm/host/host.h'],
     'engine/sandbox/restoring.c': ['vm/host/host.h'],
     'engine/sandbox/sandbox.c': ['vm/host/host.h'],
     'engine/sandbox/sealing.c': ['vm/host/host.h'],
     'engine/sandbox/usage.c': ['vm/host/host.h'],
-    'layers/layers.c': ['engine/blank/record.h'],
-    'vm/host/template.c': ['warden/msg.h'],
 }
 FILE_MAX = 800
 FUNCTION_MAX = 100

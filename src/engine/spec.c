@@ -157,3 +157,47 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 		r = err_set(e, ERR_INVALID, -EINVAL, "spec: rules of a network it does not have");
 	return r;
 }
+
+static void put_text(char *to, const char *from, size_t size)
+{
+	memcpy(to, from, strnlen(from, size));
+}
+
+void spec_put_net(const struct steer_rules *from, struct steer_rules *to)
+{
+	memset(to, 0, sizeof(*to));
+	to->mode = from->mode;
+	to->n = from->n;
+	for (uint32_t i = 0; i < STEER_RULES && i < from->n; i++)
+		to->rule[i] = from->rule[i];
+}
+
+void spec_put(const struct sandbox_spec *from, struct sandbox_spec *to)
+{
+	memset(to, 0, sizeof(*to));
+	to->tenant = from->tenant;
+	put_text(to->image, from->image, sizeof(to->image));
+	put_text(to->hostname, from->hostname, sizeof(to->hostname));
+	put_text(to->workdir, from->workdir, sizeof(to->workdir));
+	to->uid = from->uid;
+	to->gid = from->gid;
+	to->flags = from->flags;
+	to->nmounts = from->nmounts;
+	to->ntmpfs = from->ntmpfs;
+	to->layers = from->layers;
+	for (uint32_t i = 0; i < SPEC_LAYERS && i < from->layers; i++)
+		put_text(to->layer[i], from->layer[i], ID_SIZE);
+	put_text(to->disk, from->disk, sizeof(to->disk));
+	to->limits = from->limits;
+	for (uint32_t i = 0; i < SPEC_MOUNTS && i < from->nmounts; i++) {
+		put_text(to->mount[i].src, from->mount[i].src, SPEC_PATH);
+		put_text(to->mount[i].dst, from->mount[i].dst, SPEC_PATH);
+		to->mount[i].read_only = from->mount[i].read_only != 0;
+	}
+	for (uint32_t i = 0; i < SPEC_TMPFS && i < from->ntmpfs; i++) {
+		put_text(to->tmpfs[i].path, from->tmpfs[i].path, SPEC_PATH);
+		to->tmpfs[i].size = from->tmpfs[i].size;
+	}
+	if (from->flags & SPEC_NET)
+		spec_put_net(&from->net, &to->net);
+}

@@ -76,3 +76,6 @@ struct sandbox_spec {
  */
 int spec_check_limits(const struct spec_limits *l, struct err *e); /* those alone */
 int spec_check(const struct sandbox_spec *s, struct err *e);
+/* Copies a spec with zeros in its unused bytes, as messages have it (msg_check_req). */
+void spec_put(const struct sandbox_spec *from, struct sandbox_spec *to);
+void spec_put_net(const struct steer_rules *from, struct steer_rules *to);

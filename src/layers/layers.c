@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/blank/record.h"
+#include "engine/file_lock.h"
 #include "layers/layer_prealloc.h"
 #include "layers/memory.h"
 #include "layers/seal.h"
@@ -263,7 +263,7 @@ int layers_new(int dir, struct workers *workers, struct layers **ret, struct err
 	}
 	r = l->lock = sys_openat(dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (r >= 0)
-		r = record_lock(l->lock);
+		r = file_lock(l->lock);
 	if (r == -EAGAIN || r == -EACCES)
 		err_set(e, ERR_CONFLICT, r, "another warden has these layers");
 	else if (r < 0)

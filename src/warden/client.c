@@ -120,7 +120,7 @@ int client_create(struct client *c, const struct sandbox_spec *spec, struct clie
 {
 	int fds[MSG_FDS] = MSG_NO_FDS, r;
 
-	msg_put_spec(spec, &c->req.spec);
+	spec_put(spec, &c->req.spec);
 	r = call(c, WARDEN_CREATE, 0, fds, e);
 	if (r == 0)
 		take(c, fds, ret);
@@ -330,7 +330,7 @@ int client_diff(struct client *c, const struct client_diff *d, int *ret_fd, stru
 {
 	int fds[MSG_FDS] = MSG_NO_FDS, r;
 
-	msg_put_spec(d->spec, &c->req.spec);
+	spec_put(d->spec, &c->req.spec);
 	msg_put_diff(d->from, d->older, d->flags, d->max, &c->req.diff);
 	r = call(c, WARDEN_DIFF, d->to, fds, e);
 	memset(&c->req.diff, 0, sizeof(c->req.diff));
@@ -344,7 +344,7 @@ int client_net(struct client *c, uint64_t handle, const struct steer_rules *rule
 	int fds[MSG_FDS] = MSG_NO_FDS, r;
 
 	memset(&c->req.spec, 0, sizeof(c->req.spec));
-	msg_put_net(rules, &c->req.spec.net);
+	spec_put_net(rules, &c->req.spec.net);
 	c->req.arg = ret_sockets != NULL;
 	r = call(c, WARDEN_NET, handle, fds, e);
 	c->req.arg = 0;

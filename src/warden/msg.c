@@ -254,50 +254,6 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 	return 0;
 }
 
-static void put_text(char *to, const char *from, size_t size)
-{
-	memcpy(to, from, strnlen(from, size));
-}
-
-void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
-{
-	memset(to, 0, sizeof(*to));
-	to->tenant = from->tenant;
-	put_text(to->image, from->image, sizeof(to->image));
-	put_text(to->hostname, from->hostname, sizeof(to->hostname));
-	put_text(to->workdir, from->workdir, sizeof(to->workdir));
-	to->uid = from->uid;
-	to->gid = from->gid;
-	to->flags = from->flags;
-	to->nmounts = from->nmounts;
-	to->ntmpfs = from->ntmpfs;
-	to->layers = from->layers;
-	for (uint32_t i = 0; i < SPEC_LAYERS && i < from->layers; i++)
-		put_text(to->layer[i], from->layer[i], ID_SIZE);
-	put_text(to->disk, from->disk, sizeof(to->disk));
-	to->limits = from->limits;
-	for (uint32_t i = 0; i < SPEC_MOUNTS && i < from->nmounts; i++) {
-		put_text(to->mount[i].src, from->mount[i].src, SPEC_PATH);
-		put_text(to->mount[i].dst, from->mount[i].dst, SPEC_PATH);
-		to->mount[i].read_only = from->mount[i].read_only != 0;
-	}
-	for (uint32_t i = 0; i < SPEC_TMPFS && i < from->ntmpfs; i++) {
-		put_text(to->tmpfs[i].path, from->tmpfs[i].path, SPEC_PATH);
-		to->tmpfs[i].size = from->tmpfs[i].size;
-	}
-	if (from->flags & SPEC_NET)
-		msg_put_net(&from->net, &to->net);
-}
-
-void msg_put_net(const struct steer_rules *from, struct steer_rules *to)
-{
-	memset(to, 0, sizeof(*to));
-	to->mode = from->mode;
-	to->n = from->n;
-	for (uint32_t i = 0; i < STEER_RULES && i < from->n; i++)
-		to->rule[i] = from->rule[i];
-}
-
 void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flags, uint32_t max, struct msg_diff *to)
 {
 	*to = (struct msg_diff){ .from = from, .flags = flags, .max = max };
@@ -305,7 +261,7 @@ void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flag
 		return;
 	to->layers = older->layers;
 	for (uint32_t i = 0; i < SPEC_LAYERS && i < older->layers; i++)
-		put_text(to->layer[i], older->layer[i], ID_SIZE);
+		memcpy(to->layer[i], older->layer[i], strnlen(older->layer[i], ID_SIZE));
 }
 
 #define FRESH_BITS (FRAME_RESTORED_MACHINE_ID | FRAME_RESTORED_GENERATION | FRAME_RESTORED_CLOCK_BACK | FRAME_RESTORED_NUMBERS_LOST)

@@ -182,9 +182,6 @@ int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const str
 /* How many descriptors come with @p, a success of @q. */
 size_t msg_fds(const struct warden_rep *p, const struct warden_req *q);
 
-/* Copies a spec so that msg_check_req() accepts its unused bytes. */
-void msg_put_spec(const struct sandbox_spec *from, struct sandbox_spec *to);
-void msg_put_net(const struct steer_rules *from, struct steer_rules *to);
 /* @older: its layers count, unless @from is a handle. */
 void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flags, uint32_t max, struct msg_diff *to);
 void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to);

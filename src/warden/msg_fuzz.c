@@ -39,9 +39,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (msg_check_req(&q, sizeof(q), &e) == 0 && (q.op == WARDEN_CREATE || q.op == WARDEN_NET)) {
 		again = q;
 		if (q.op == WARDEN_CREATE)
-			msg_put_spec(&q.spec, &again.spec);
+			spec_put(&q.spec, &again.spec);
 		else
-			msg_put_net(&q.spec.net, &again.spec.net);
+			spec_put_net(&q.spec.net, &again.spec.net);
 		assert(!memcmp(&q, &again, sizeof(q)));
 	}
 	msg_check_req(&q, size, &e);

@@ -18,7 +18,7 @@ static void create(struct warden_req *q)
 	hello(q);
 	q->op = WARDEN_CREATE;
 	wt_spec(&s);
-	msg_put_spec(&s, &q->spec);
+	spec_put(&s, &q->spec);
 }
 
 static int check(const struct warden_req *q)
@@ -229,7 +229,7 @@ TEST(packing_a_spec_drops_what_is_not_used)
 	snprintf(s.mount[0].dst, SPEC_PATH, "/b");
 	snprintf(s.tmpfs[0].path, SPEC_PATH, "/c");
 	s.tmpfs[0].size = 4096;
-	msg_put_spec(&s, &q.spec);
+	spec_put(&s, &q.spec);
 	CHECK_EQ(check(&q), 0);
 	CHECK_EQ(q.spec.tenant, 9);
 	CHECK_EQ(q.spec.mount[0].read_only, 1);

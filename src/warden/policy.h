@@ -3,17 +3,7 @@
  * serves a daemon opens only what root allowed on its command line, since the daemon's word is no proof.
  */
 #pragma once
-#include "base/err.h"
-
-/* How paths of a spec are opened. Both return an O_PATH descriptor or -errno. */
-struct env_policy {
-	int (*image)(const void *arg, const char *path, struct err *e);
-	int (*mount)(const void *arg, const char *path, struct err *e);
-	const void *arg;
-};
-
-/* Whatever this process itself may open. */
-extern const struct env_policy policy_all;
+#include "engine/image/path_policy.h"
 
 #define POLICY_MOUNTS 32
 

@@ -152,7 +152,7 @@ TEST(flipped_fields_are_refused_or_mean_what_they_say)
 	wt_spec(&spec);
 	base.version = MSG_VERSION;
 	base.op = WARDEN_CREATE;
-	msg_put_spec(&spec, &base.spec);
+	spec_put(&spec, &base.spec);
 	for (int i = 0; i < 4000; i++) {
 		uint64_t x = next_noise();
 		/* Half of them where the meaning is, the rest anywhere. */

@@ -8,9 +8,9 @@
 #include "engine/blank/record.h"
 #include "engine/blank/slot.h"
 #include "engine/image/image.h"
+#include "engine/image/path_policy.h"
 #include "linux/cgroup.h"
 #include "memory/crypt.h"
-#include "warden/policy.h"
 
 struct env {
 	bool rootless; /* we are root only of a user namespace of our own, which maps one id */

@@ -1,26 +1,12 @@
 #include "engine/blank/record.h"
 #include "base/base.h"
-#include "base/clock.h"
 #include "base/sys.h"
+#include "engine/file_lock.h"
 
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#define LOCK_MS 10000 /* a warden that was killed lets go of it when the kernel has taken its memory apart */
 #define START_FIELD 22
-
-/* Of this process, not of the descriptor: a copy that a child has for a moment must not hold it. */
-int record_lock(int fd)
-{
-	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	const uint64_t until = clock_mono_ns() + LOCK_MS * 1000000ULL;
-	int r;
-
-	while ((r = sys_fcntl(fd, F_SETLK, (long)&l)) == -EAGAIN && clock_mono_ns() < until)
-		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
-	return r;
-}
 
 static int open_dir(const char *path, struct err *e)
 {
@@ -58,7 +44,7 @@ int records_open(struct records *ret, const char *dir, struct err *e)
 	fd = sys_openat(folder, "boxes", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_sys(e, ERR_INTERNAL, fd, "open %s/boxes", dir);
-	r = record_lock(fd);
+	r = file_lock(fd);
 	if (r == -EAGAIN || r == -EACCES)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "'%s': another warden has it", dir);
 	if (r < 0)

@@ -79,7 +79,5 @@ int records_limits(const struct records *r, uint32_t slot, uint64_t memory, uint
 /* Slots that the file has room for: no record is behind. */
 uint32_t records_end(const struct records *r);
 
-/* Locks the file for this process; waits a moment for one that is dying. -EAGAIN, -EACCES: another has it. */
-int record_lock(int fd);
 /* When @pid was started, or -errno. */
 int record_start(pid_t pid, uint64_t *ret);

@@ -616,7 +616,7 @@ static bool storm(unsigned *seed, unsigned span_us)
 	wt_spec(&spec);
 	q.version = MSG_VERSION;
 	q.op = WARDEN_CREATE;
-	msg_put_spec(&spec, &q.spec);
+	spec_put(&spec, &q.spec);
 	for (unsigned i = 0; i < STORM_CREATES; i++) {
 		q.seq = i;
 		if (fd_send_now(w.sock, &q, sizeof(q), NULL, 0) < 0)

@@ -185,13 +185,13 @@ static int send_one(struct lane *l, struct wcall *c)
 
 	put_head(w, c);
 	if (c->spec)
-		msg_put_spec(c->spec, &w->req.spec);
+		spec_put(c->spec, &w->req.spec);
 	else
 		memset(&w->req.spec, 0, sizeof(w->req.spec));
 	if (c->op == WARDEN_LIMITS)
 		w->req.spec.limits = c->limits;
 	if (c->net)
-		msg_put_net(c->net, &w->req.spec.net);
+		spec_put_net(c->net, &w->req.spec.net);
 	w->req.who = c->who;
 	w->req.diff = c->diff ? *c->diff : (struct msg_diff){ 0 };
 	do {

@@ -12,7 +12,6 @@
 #include "vm/host/files.h"
 #include "vm/host/host.h"
 #include "vm/vmm/meta.h"
-#include "warden/msg.h"
 
 #include <dirent.h>
 #include <sys/file.h>
@@ -42,7 +41,7 @@ int vm_key(const struct sandbox_spec *spec, enum vm_accel accel, const uint8_t i
 		return -ENOMEM;
 	/* Without whatever is behind the ends of its texts. */
 	vm_guest_spec(spec, &guest[1]);
-	msg_put_spec(&guest[1], &guest[0]);
+	spec_put(&guest[1], &guest[0]);
 	sha256_init(&s);
 	sha256_add(&s, what, sizeof(what));
 	sha256_add(&s, facts, sizeof(facts));

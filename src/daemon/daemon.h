@@ -5,8 +5,8 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "layers/manifest.h"
 #include "service/network/conf.h"
-#include "warden/manifest.h"
 
 #define DAEMON_LISTENERS 8
 #define DAEMON_PATH 1024

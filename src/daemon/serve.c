@@ -12,10 +12,10 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/rebuild.h"
+#include "engine/program.h"
 #include "service/network/network.h"
 #include "service/port/port.h"
 #include "service/state/upkeep.h"
-#include "warden/program.h"
 
 #include <fcntl.h>
 #include <signal.h>

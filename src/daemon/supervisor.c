@@ -15,7 +15,7 @@
 #include "daemon/restart.h"
 #include "linux/kvm.h"
 #include "service/state/turn.h"
-#include "warden/vm_verdict.h"
+#include "vm/host/verdict.h"
 
 #include <poll.h>
 #include <sys/prctl.h>

@@ -39,8 +39,8 @@ struct driver {
 	int (*thaw)(struct tier_sandbox *s, struct err *e);
 	/* Brings what /proc shows up to date; called before an exec. */
 	int (*refresh)(struct tier_sandbox *s);
-	/* Of the way out: see warden/warden.h. */
-	int (*who)(struct tier_sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e);
+	/* Of the way out: see engine/sandbox/sandbox.h. */
+	int (*who)(struct tier_sandbox *s, const struct warden_who *who, struct socket_owner *ret, struct err *e);
 	int (*denied)(struct tier_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e);
 };
 

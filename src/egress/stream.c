@@ -213,7 +213,7 @@ static void count(struct stream *s, bool out, size_t n)
 	else
 		s->bytes_in += n;
 	s->last = s->sandbox->g->loop.now;
-	s->sandbox->g->haste.moved += n;
+	s->sandbox->g->sched_batch.moved += n;
 	report_counts(s->sandbox);
 }
 

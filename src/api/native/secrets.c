@@ -1,6 +1,7 @@
 /* Values go in here, and never come out. */
 #include "api/native/native.h"
 #include "base/base.h"
+#include "base/base64.h"
 #include "service/state/json_read.h"
 #include "service/secret/secret.h"
 

@@ -5,6 +5,7 @@
  */
 #include "api/native/native.h"
 #include "base/base.h"
+#include "base/base64.h"
 #include "service/exec/exec.h"
 #include "base/utf8.h"
 

@@ -91,7 +91,7 @@ static int container_refresh(struct tier_sandbox *s)
 	return warden_refresh(engine_warden(s->engine), tier(s));
 }
 
-static int container_who(struct tier_sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
+static int container_who(struct tier_sandbox *s, const struct warden_who *who, struct socket_owner *ret, struct err *e)
 {
 	return warden_who(engine_warden(s->engine), tier(s), who, ret, e);
 }

@@ -60,7 +60,7 @@ static int remote_refresh(struct tier_sandbox *s)
 	return client_refresh(engine_client(s->engine), tier(s)->handle, NULL);
 }
 
-static int remote_who(struct tier_sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
+static int remote_who(struct tier_sandbox *s, const struct warden_who *who, struct socket_owner *ret, struct err *e)
 {
 	return client_who(engine_client(s->engine), tier(s)->handle, who, ret, e);
 }

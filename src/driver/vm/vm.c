@@ -46,7 +46,7 @@ static int vm_refresh(struct tier_sandbox *s)
 	return 0;
 }
 
-static int vm_who(struct tier_sandbox *s, const struct warden_who *who, struct warden_they *ret, struct err *e)
+static int vm_who(struct tier_sandbox *s, const struct warden_who *who, struct socket_owner *ret, struct err *e)
 {
 	return container_driver.who(s, who, ret, e);
 }

@@ -1,8 +1,8 @@
 /* What differs between two states of files: an image, a checkpoint, a sandbox as it is just now. */
 #pragma once
 #include "base/buf.h"
+#include "layers/diff.h"
 #include "service/checkpoint/checkpoint.h"
-#include "warden/diff.h"
 
 struct state { /* one of these, or none: the image */
 	struct sandbox *sandbox;

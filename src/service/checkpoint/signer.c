@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/base64.h"
 #include "service/secret/vault.h"
 
 #define KEY 32U

@@ -57,40 +57,6 @@ static void read_cmd(struct json_read *j, struct exec_request *x)
 		j->r = err_set(j->e, ERR_EXHAUSTED, r, "no memory for a command");
 }
 
-static int base64_value(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
-}
-
-ssize_t base64_decode(const char *from, size_t len, char *to)
-{
-	uint32_t bits = 0;
-	unsigned have = 0;
-	ssize_t n = 0;
-
-	while (len && from[len - 1] == '=')
-		len--;
-	for (size_t i = 0; i < len; i++) {
-		int v = base64_value(from[i]);
-
-		if (v < 0)
-			return -EINVAL;
-		bits = bits << 6 | (uint32_t)v;
-		have += 6;
-		if (have >= 8) {
-			have -= 8;
-			to[n++] = (char)(bits >> have);
-		}
-	}
-	return have >= 6 ? -EINVAL : n;
-}
-
 static void read_stdin(struct json_read *j, struct exec_request *x)
 {
 	const char *text = NULL, *coded = NULL;

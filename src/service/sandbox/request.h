@@ -157,8 +157,6 @@ size_t exec_request_bytes(const struct exec_request *x); /* about, of memory */
 void exec_request_trim(struct exec_request *x, struct mask *m);
 void exec_request_free(struct exec_request *x);
 DEFINE_AUTO(struct exec_request, exec_request_free)
-/* -EINVAL for what is none. @to has room for three quarters of @len. */
-ssize_t base64_decode(const char *from, size_t len, char *to);
 /* "user", "root", "UID", "UID:GID"; and with ->named: NAME, NAME:GROUP, UID:GROUP. */
 int user_parse(const char *text, struct user_request *ret, struct err *e);
 /* Where there is nobody who looks a name up. */

@@ -5,6 +5,7 @@
 #include "service/service.h"
 #include "service/sandbox/request.h"
 #include "warden/msg.h"
+#include "engine/sandbox/sandbox.h"
 
 enum sandbox_state {
 	SANDBOX_MAKING, /* not to be seen yet */

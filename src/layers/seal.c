@@ -166,9 +166,12 @@ static int prepare(struct seal *x)
 static int copy_tree(struct seal *x, unsigned n)
 {
 	struct seal_impl *i = x->impl;
+	/* By their numbers in layer_trees[]; the last is the work folder. */
+	static const char *const places[LAYER_TREES] = { "/", "/usr/", "/var/lib/dpkg/", "/tmp/", "./" };
 	const char *name = layer_trees[n];
+	char odd[TREE_ODD] = "";
 	const struct tree_copy c = { i->from.uid_base, i->tmp, &i->links, &x->work.stop, i->buf,
-				     i->flush, i->pipeline, i->digests, false };
+				     i->flush, i->pipeline, i->digests, false, odd };
 	AUTO_CLOSE int from = sys_openat(i->from.writable, name, FOLDER, 0), to = -1;
 	int r;
 
@@ -176,7 +179,13 @@ static int copy_tree(struct seal *x, unsigned n)
 	if (from == -ENOENT || (from >= 0 && n && !(i->from.below & 1U << n) && tree_is_bare(from, i->from.uid_base)))
 		return 0;
 	r = from < 0 ? from : tree_make_folder(i->fs, name, &to);
-	return r < 0 ? r : tree_copy(&c, from, to);
+	if (r == 0)
+		r = tree_copy(&c, from, to);
+	if (r == -ERANGE) {
+		err_set(&x->e, ERR_REFUSED, r, "%s%s has more extended attributes than the file system of the checkpoints stores for one file", places[n], odd);
+		err_remedy(&x->e, "remove some of them (ext4 stores about 4 KiB for a file)");
+	}
+	return r;
 }
 
 int seal_given_up(struct seal *x)
@@ -246,6 +255,8 @@ int seal_copy_files(struct seal *x)
 		return seal_given_up(x);
 	if (r == -E2BIG)
 		return err_set(&x->e, ERR_TOO_LARGE, r, "the sandbox has too many files to be sealed");
+	if (r == -ERANGE)
+		return r;
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
 			       "copy what the sandbox has changed")
 		     : 0;
@@ -297,7 +308,7 @@ static int copy_frozen(struct seal *x)
 static int join_layer(struct seal *x, const char *id)
 {
 	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { 0, i->tmp, &i->links, &x->work.stop, i->buf, i->flush, i->pipeline, i->digests, false };
+	const struct tree_copy c = { 0, i->tmp, &i->links, &x->work.stop, i->buf, i->flush, i->pipeline, i->digests, false, NULL };
 	AUTO_CLOSE int dir = sys_openat(i->from.dir, id, FOLDER, 0), fs = -1;
 	struct manifest m;
 	int r = dir < 0 ? dir : manifest_read(dir, id, &m);

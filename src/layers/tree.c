@@ -287,6 +287,19 @@ bool tree_is_bare(int dir, uint32_t uid_base)
 	return bare;
 }
 
+/* Which file it is about that the walk is at: @name in the folder it is in, or NULL: that folder. As much of the path as fits. */
+static void tell_odd(const struct tree_copy *c, const struct walk *w, const char *name)
+{
+	const size_t n = w->depth - !name;
+	size_t at = 0;
+
+	if (!c->odd)
+		return;
+	c->odd[0] = '\0';
+	for (size_t i = 0; i < n && at < TREE_ODD; i++)
+		at += (size_t)snprintf(c->odd + at, TREE_ODD - at, "%s%s", i ? "/" : "", w->level[i].name[w->level[i].at - 1]);
+}
+
 int tree_copy(const struct tree_copy *c, int from, int to)
 {
 	AUTO_CLOSE int dst = sys_openat(to, ".", FOLDER, 0);
@@ -306,6 +319,8 @@ int tree_copy(const struct tree_copy *c, int from, int to)
 		const char *name = walk_next(&w);
 
 		r = stopped(c->stop) ? -ECANCELED : name ? copy_entry(c, &w, &dst, name) : leave(c, &w, &dst);
+		if (r == -ERANGE)
+			tell_odd(c, &w, name);
 	}
 	walk_done(&w);
 	return r < 0 ? r : 0;

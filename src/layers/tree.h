@@ -20,9 +20,11 @@ struct tree_copy {
 	struct copy_pipeline *pipeline; /* takes large files, or NULL: copy_pipeline_end() comes behind all copies */
 	struct digests *digests; /* gets their sums, or NULL */
 	bool heirs; /* the folder may give rights to what is made in it */
+	char *odd; /* TREE_ODD bytes, or NULL: the file, when its extended attributes are too large (-ERANGE) */
 };
 
 #define TREE_BUF (512U << 10)
+#define TREE_ODD 160U
 #define TREE_IDS 65536U
 
 /*

@@ -4,6 +4,7 @@
 #include "proto/change.h"
 
 #include <linux/capability.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 
 #define LIST_MAX 65536
@@ -61,6 +62,17 @@ static void shift_acl(uint8_t *v, size_t n, uint32_t base)
 	}
 }
 
+/* ext4 and others keep all attributes of a file in one block, and say ENOSPC when that is full: so the disk may have room. */
+static bool has_room(int fd)
+{
+	const int was = errno;
+	struct statvfs v;
+	const bool room = fstatvfs(fd, &v) == 0 && v.f_bavail > 0;
+
+	errno = was;
+	return room;
+}
+
 static int copy_one(int from, int to, const char *name, uint32_t base, uint8_t *value)
 {
 	ssize_t n = fgetxattr(from, name, value, VALUE_MAX);
@@ -71,7 +83,9 @@ static int copy_one(int from, int to, const char *name, uint32_t base, uint8_t *
 		n = (ssize_t)shift_caps(value, (size_t)n, base);
 	else if (!strncmp(name, "system.posix_acl_", 17))
 		shift_acl(value, (size_t)n, base);
-	return fsetxattr(to, name, value, (size_t)n, 0) < 0 ? -errno : 0;
+	if (fsetxattr(to, name, value, (size_t)n, 0) == 0)
+		return 0;
+	return errno == ENOSPC && has_room(to) ? -ERANGE : -errno;
 }
 
 /* The names, in @ret of LIST_MAX bytes. Filesystems without any have none. */

@@ -8,7 +8,10 @@
 
 #define XATTR_BUF (192U << 10) /* what each needs to work with */
 
-/* user.*, file capabilities (for the ids above @uid_base), access lists and overlay's marks of what hides what. */
+/*
+ * user.*, file capabilities (for the ids above @uid_base), access lists and overlay's marks of what hides what.
+ * -ERANGE: the file system of @to does not store that many bytes of them for one file.
+ */
 int xattr_copy(int from, int to, uint32_t uid_base, char *buf);
 /* If it has none of these: cheaply, so one with very long lists of others counts as having some. */
 bool xattr_none(int fd);

@@ -360,6 +360,21 @@ def test_what_can_not_be_is_refused(d, clean):
     assert d.get(f"/v1/sandboxes/{b['id']}").json["state"] == "running"
 
 
+def test_attributes_that_the_store_cannot_hold_are_refused_by_the_name_of_their_file(d, clean):
+    """ext4 keeps all extended attributes of a file in one block; files in memory may have more."""
+    b = d.create()
+    for place, told in (("many/f", "/home/user/many/f"), ("many", "/home/user/many")):
+        sh(d, b, f"mkdir -p many; touch many/f; python3 -c \"import os; [os.setxattr('{place}', 'user.%d' % i, b'v' * 1000) for i in range(9)]\"")
+        for path, body in (("checkpoints", {}), ("hibernate", {}), ("hibernate", {"memory": "auto"})):
+            r = d.post(f"/v1/sandboxes/{b['id']}/{path}", body)
+            error(r, 422, "refused")
+            assert told + " has more extended attributes" in r.json["error"]["message"], r
+        assert d.get(f"/v1/sandboxes/{b['id']}").json["state"] == "running" and sh(d, b, "echo on") == "on"
+        sh(d, b, f"python3 -c \"import os; [os.removexattr('{place}', 'user.%d' % i) for i in range(7)]\"")
+    n, = restore(d, checkpoint(d, b))
+    assert sh(d, n, "python3 -c \"import os; print(len(os.listxattr('many/f')), len(os.listxattr('many')))\"") == "2 2"
+
+
 def test_a_paused_one_stays_paused(d, clean):
     b = d.create()
     sh(d, b, "echo p > f")

@@ -64,6 +64,7 @@ struct kernel_watch {
 	struct kernel_watched *busy;
 	bool acting; /* something is done to ->busy, by the name of its group: it must not go */
 	struct kernel_watched *cursor; /* the next to be looked at */
+	bool both; /* after it come those of the other list, too */
 	int total; /* the file that has the CPU time of all; -1: none */
 	uint64_t cpu; /* of all, as it was told last */
 	int64_t unexplained; /* of that, what those that run have not used */
@@ -415,6 +416,7 @@ static uint64_t look_at_some(struct kernel_watch *w, bool idle)
 {
 	uint64_t used = 0, one;
 
+	w->both = false;
 	for (struct kernel_watched *x = w->first[idle]; x && !w->stop; x = w->cursor) {
 		struct kernel_usage u = x->usage;
 		bool over;
@@ -480,6 +482,7 @@ static void pool_divide(struct kernel_watch *w, enum kernel_pool_id id)
 
 	for (x = after(w, NULL); x; x = after(w, x))
 		x->taken = 0; /* of another pool */
+	w->both = true;
 	for (x = after(w, NULL); x && !w->stop; x = w->cursor) {
 		const struct kernel_usage u = x->usage;
 
@@ -744,7 +747,7 @@ void kernel_watch_remove(struct kernel_watch *w, struct kernel_watched *x, int *
 	while (w->busy == x && (w->acting || (other < 0 && (other = fcntl(*pidfd, F_DUPFD_CLOEXEC, 0)) < 0)))
 		pthread_cond_wait(&w->idle, &w->lock);
 	if (w->cursor == x)
-		w->cursor = x->next;
+		w->cursor = w->both ? after(w, x) : x->next;
 	shown_done(&x->shown);
 	link_out(x);
 	leaving = x->leaving = w->busy == x;

@@ -99,7 +99,21 @@ TEST(an_agent_that_never_gets_ready_is_an_error_not_a_wait)
 }
 
 #ifdef CLOCHE_FAULTS
-/* In a process of its own: it enters a mount namespace and covers /sys. Its exit code is the line that failed. */
+/* What is attached below /sys. Other mounts, which our namespace has copies of, go when somebody removes the folder they are on. */
+static unsigned staged(void)
+{
+	unsigned n = 0;
+	char line[4096];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		n += strstr(line, " /sys/") != NULL;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* In a process of its own: it enters a mount namespace and covers /sys. Its exit code is the step that failed. */
 static int live_staged(void)
 {
 	unsigned mounts = 0;
@@ -121,9 +135,9 @@ static int live_staged(void)
 		if (warden_destroy(w, s, &e) < 0)
 			return 3;
 		if (i == 1)
-			mounts = wt_mounts(getpid());
+			mounts = staged();
 	}
-	if (!mounts || wt_mounts(getpid()) != mounts)
+	if (staged() != mounts)
 		return 4;
 	warden_counts(w, &n);
 	if (n.made != 12 || n.cleanup_failures)

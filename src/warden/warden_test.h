@@ -135,8 +135,7 @@ static inline unsigned wt_count_dir(const char *path)
 	return n - 2;
 }
 
-/* Of the warden itself. */
-/* The least of a few counts: the watch's thread has some open now and then. */
+/* Of the warden itself: the least of a few counts: the watch's thread has some open now and then. */
 static inline unsigned wt_fds(pid_t pid)
 {
 	unsigned least = UINT_MAX;
@@ -150,6 +149,16 @@ static inline unsigned wt_fds(pid_t pid)
 		poll(NULL, 0, 2);
 	}
 	return least;
+}
+
+/* Waits until there are no more than @most: a thread that measures for the watch ends by itself, and may close one later. How many there are. */
+static inline unsigned wt_fds_wait(pid_t pid, unsigned most)
+{
+	unsigned n;
+
+	for (unsigned i = 0; (n = wt_fds(pid)) > most && i < 500; i++)
+		poll(NULL, 0, 10);
+	return n;
 }
 
 /* Children of all its threads; dead ones that nobody waited for count. */

@@ -76,6 +76,13 @@ def test_streams_exit_code_user_and_size_are_as_asked(image):
     assert r.json["enforced"]["isolation"] == "vm" and "no network card" in r.json["enforced"]["machine"], r
 
 
+def test_streams_can_be_opened_by_their_names(image):
+    script = "echo 1 > /dev/stdout; echo 2 > /dev/stderr; cat /dev/stdin; whoami"
+    for user, given in (("user", b"in\n"), ("root", b"")):
+        r = vm(image, "--user", user, "--", "sh", "-c", script, input=given)
+        assert (r.code, r.out, r.err) == (0, b"1\n" + given + user.encode() + b"\n", b"2\n"), r
+
+
 def test_large_streams_arrive_whole_both_ways(image):
     data = os.urandom(1 << 20) * 2
     r = vm(image, "--output-limit", "16M", "--", "sh", "-c", "tee /tmp/x; md5sum < /tmp/x >&2", input=data)

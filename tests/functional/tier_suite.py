@@ -109,11 +109,36 @@ def test_an_exec_has_all_that_was_asked_for(tier, box):
     error(tier.call("POST", box, "/execs", {"cmd": ["/no/such/program"]}, 422), 422, "refused")
 
 
-def test_streams_can_be_opened_by_their_names(tier, box):
+STREAMS = "echo 1 > /dev/stdout; echo 2 > /dev/stderr; cat /dev/stdin"
+
+
+def streams_have_names(tier, box):
     for user in "user", "root":
-        r = tier.sh(box, "echo 1 > /dev/stdout; echo 2 > /dev/stderr; cat /dev/stdin", user=user)
+        r = tier.sh(box, STREAMS, user=user)
         assert (r["exit_code"], r["stdout"], r["stderr"]) == (0, "1\n", "2\n"), r
-        assert tier.sh(box, "cat /dev/stdin", user=user, stdin="in")["stdout"] == "in"
+        assert tier.sh(box, STREAMS, user=user, stdin="in\n")["stdout"] == "1\nin\n"
+        x = tier.start(box, STREAMS, user=user)
+        assert tier.call("GET", box, f"/execs/{x}/wait?timeout={LONG}").json["exit_code"] == 0
+        assert [tier.call("GET", box, f"/execs/{x}/output?stream={name}").body for name in ("stdout", "stderr")] == [b"1\n", b"2\n"]
+        with WebSocket(tier.d, f"/v1/sandboxes/{box['id']}/execs/attach", LONG) as w:
+            w.send(json.dumps({"shell": "read x < /dev/stdin; echo $x > /dev/stdout; echo 2 > /dev/stderr", "user": user, "tty": {"rows": 24, "cols": 80}}))
+            w.send(b"\x03in\n")
+            out, _, texts = w.all()
+            assert out.replace(b"\r", b"") == b"in\nin\n2\n" and texts[-1]["exit_code"] == 0, (out, texts)
+
+
+def test_streams_can_be_opened_by_their_names(tier, box):
+    streams_have_names(tier, box)
+
+
+def test_streams_can_be_opened_by_their_names_in_copies(tier, clean):
+    b = tier.create()
+    tier.start(b, "exec sleep 999")
+    fork, = tier.call("POST", b, "/fork", {"memory": True}, 201).json["sandboxes"]
+    streams_have_names(tier, fork)
+    tier.delete(fork)
+    tier.call("POST", b, "/hibernate")
+    streams_have_names(tier, b)
 
 
 def test_much_output_is_cut_in_the_answer_and_whole_in_the_spool(tier, box):

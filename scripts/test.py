@@ -463,6 +463,7 @@ PARTS = {
 }
 # What comes first: the rest depends on it.
 FIRST = ('layers', 'build')
+NEED_BUILD = ('unit', 'demo', 'sdk', 'v2', *PYTEST)  # the other parts build for themselves
 # Then lanes, all at once: each does its parts one after the other. Most tests wait more than they work, so there are
 # more lanes than processors; what only compiles fills the gaps, with the lowest priority. A part of pytest's that is in
 # several lanes is shared by them. "build x" is x's build, ahead of it; "after x" waits.
@@ -541,6 +542,11 @@ class Run:
         self.over[p.name].set()
 
 
+def with_build(names):
+    """The parts that were asked for, and the programs that they run: a fresh checkout has none, and older ones would be tested instead."""
+    return names if 'build' in names or not set(names) & set(NEED_BUILD) else ['build', *names]
+
+
 def run_part(p, fn):
     try:
         fn(p)
@@ -582,7 +588,7 @@ def main():
     if unknown:
         sys.exit(f'test.py: no part {unknown[0]}; there are: {" ".join([*PARTS, *PYTEST])}')
     try:
-        run = Run(names)
+        run = Run(with_build(names))
         passed, failed, skipped = run.all()
     finally:
         for p in list(RUNNING):

@@ -1,4 +1,5 @@
 """What `make` starts, by users who are not root but have sudo."""
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -41,6 +42,18 @@ def test_install_to_another_prefix_leaves_the_build_and_folders_alone_and_uninst
     assert p.returncode == 0 and "usage: cloche create" in p.stdout, p
     script("uninstall.sh", moved)
     assert sorted(f.name for f in moved.rglob("*")) == ["bin", "elsewhere", "libexec", "other"]
+
+
+def test_a_part_is_run_with_the_programs_that_it_needs():
+    """`make test PARTS=unit` in a fresh checkout."""
+    spec = importlib.util.spec_from_file_location("test_runner", SCRIPTS / "test.py")
+    runner = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runner)
+    assert runner.with_build(["unit"]) == ["build", "unit"]
+    assert runner.with_build(["layers", "functional", "fuzz"]) == ["build", "layers", "functional", "fuzz"]
+    for enough in (["layers"], ["clang", "asan"], ["build", "unit"], [*runner.PARTS, *runner.PYTEST]):
+        assert runner.with_build(enough) == enough
+    assert set(runner.NEED_BUILD) <= {*runner.PARTS, *runner.PYTEST}
 
 
 def test_sudo_gets_command_and_settings_and_gives_the_exit_code(tmp_path):

@@ -134,6 +134,34 @@ def test_processors_and_network_devices_are_below_sys():
         assert r.text.split() == ["0,0,0", "1,1,0", "2"], r
 
 
+def test_caches_are_those_of_the_host():
+    here = "/sys/devices/system/cpu/cpu0/cache"
+    had = [open(f"{here}/{i}/{f}").read() for i in sorted(os.listdir(here)) if i.startswith("index") for f in ("level", "type", "size")]
+    r = sh(f"cd {here} && for i in index*; do cat $i/level $i/type $i/size; done; cat index0/shared_cpu_list")
+    assert had and r.text == "".join(had) + "0\n", (r, had)
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_the_table_of_files_and_limits(user):
+    """What docs/differences.md says of /proc/pressure, terminals, message queues and core files."""
+    r = python("""
+import os, resource
+print(os.listdir("/proc/pressure"))
+fds = []
+try:
+    while True: fds += os.openpty()
+except OSError as e:
+    print(len(fds) // 2, e.strerror)
+print(resource.getrlimit(resource.RLIMIT_CORE), sorted(n for n in os.listdir("/dev") if n not in ("fd", "stdin", "stdout", "stderr")))
+try:
+    os.mknod("/tmp/null", 0o20666, os.makedev(1, 3))
+except OSError as e:
+    print(e.strerror)
+""", "--user", user)
+    assert r.text == ("[]\n64 No space left on device\n(0, 0) ['full', 'mqueue', 'null', 'ptmx', 'pts', 'random', 'shm', 'tty', 'urandom', 'zero']\n"
+                      "Operation not permitted\n"), r
+
+
 def test_a_relative_cwd_begins_at_the_work_folder(d):
     b = d.create(workdir="/home/user/project")["id"]
     path = f"/v1/sandboxes/{b}/execs"

@@ -54,11 +54,10 @@ def check_links(root, path, line, say):
 
 
 def check_paths(root, line, say):
-    for pattern, folders in ((TREE, ('',)), (SOURCE, ('src', ''))):
-        for path in pattern.findall(line):
-            for one in braces(path.rstrip('.')):
-                if not any(glob.glob(os.path.join(root, folder, one)) for folder in folders):
-                    say(f'no file {one}')
+    for path in sorted({*TREE.findall(line), *SOURCE.findall(line)}):
+        for one in braces(path.rstrip('.')):
+            if not any(glob.glob(os.path.join(root, folder, one)) for folder in ('', 'src')):
+                say(f'no file {one}')
 
 
 def check_file(root, path, say):

@@ -10,7 +10,7 @@ import sys
 
 CELL_MAX = 160
 # Words that a reader has to guess the meaning of; STYLE.md names the usual ones.
-WORDS = re.compile(r'\b(told|tells?|stands?|stood|somebody|anybody|nobody|goes on|go on|went on|haste)\b', re.I)
+WORDS = re.compile(r'\b([Tt]old|[Tt]ells?|[Ss]tands?|[Ss]tood|[Ss]omebody|[Aa]nybody|[Nn]obody|goes on|go on|went on|[Hh]aste)\b')
 KEEPS_ITS_WORDS = ('CHANGELOG.md',)  # what was written about a version stays as it was
 
 LINK = re.compile(r'\[[^\]]*\]\(([^)\s]+)\)')

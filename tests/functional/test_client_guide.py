@@ -40,3 +40,25 @@ def test_the_guide_runs_from_its_beginning_to_its_end(daemon, folder):
     assert (folder / "clean.cloche").stat().st_size > 0
     for what in ("pool rm science-pool", "template rm science worker"):
         assert daemon.cli(*what.split()).code == 0
+
+
+def help_of(*words):
+    r = subprocess.run([host.CLOCHE, *words], capture_output=True, text=True, timeout=60)
+    return r.stdout + r.stderr
+
+
+def test_every_command_and_option_is_in_the_documentation():
+    cli = (host.ROOT / "docs/cli.md").read_text()
+    serve = (host.ROOT / "docs/config.md").read_text()
+    commands = re.findall(r"^  (\S+)  +\S", help_of("help"), re.M)
+    assert len(commands) >= 35
+    left = [c for c in commands if f"`{c}" not in cli and f"`cloche {c}`" not in cli]
+    for command in commands:
+        text = help_of("help", command)
+        # "cloche checkpoint import [options] FILE": its own options are in the help of both words.
+        verbs = set(re.findall(rf"^(?:usage:|      ) cloche {command} \[?([a-z]+)\b", text, re.M))
+        for verb in sorted(verbs):
+            text += help_of(command, verb, "--help")
+        where = cli + serve if command == "serve" else cli
+        left += [(command, o) for o in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))) if o not in where]
+    assert not left

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/room.h"
 #include "service/sandbox/disk.h"
+#include "service/sandbox/part.h"
 #include "service/sandbox/sandbox.h"
 #include "service/network/network.h"
 #include "service/state/event.h"
@@ -27,6 +28,11 @@
 #define TRY_AGAIN_NS (60ULL * 1000000000ULL) /* one that could not be hibernated */
 #define PRUNE_NS 4500000000ULL
 
+/* In this order they hear of everything. */
+static const struct sandbox_part *const parts[] = {
+	&network_part, &secret_part, &file_part, &exec_part, &port_part, &template_part, NULL,
+};
+
 static int open_maps(struct service *s, struct err *e)
 {
 	struct map *all[] = { &s->sandboxes,	    &s->names,	   &s->keys,	   &s->execs, &s->checkpoints,
@@ -48,7 +54,14 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 
 	if (!s)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the service");
-	*s = (struct service){ .loop = loop, .o = *o, .db = d, .audit = a, .turn = t, .access = x, .wall_ahead = clock_ahead_ns() };
+	*s = (struct service){ .loop = loop,
+			       .o = *o,
+			       .db = d,
+			       .audit = a,
+			       .turn = t,
+			       .access = x,
+			       .wall_ahead = clock_ahead_ns(),
+			       .parts = parts };
 	s->spooled.max = o->spool_total;
 	s->kept_last = &s->kept;
 	s->scratch = malloc(SCRATCH);

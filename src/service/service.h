@@ -25,6 +25,7 @@ struct nets;
 struct net_conf;
 struct sandbox;
 struct egress_sandbox;
+struct sandbox_part;
 
 /* Bounds and defaults, from the configuration. 0 max = none of ours. */
 #define SERVICE_MOUNTS 16U
@@ -62,6 +63,7 @@ struct service {
 	struct access *access;
 	struct warden_link *warden;
 	struct events *events;
+	const struct sandbox_part *const *parts; /* of every sandbox: service/sandbox/part.h; the last is NULL */
 	struct map sandboxes; /* by id */
 	struct map names; /* by "tenant/name" */
 	struct map keys; /* by "tenant/key" */

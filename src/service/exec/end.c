@@ -7,6 +7,7 @@
 #include "service/sandbox/disk.h"
 #include "service/state/event.h"
 #include "service/exec/internal.h"
+#include "service/sandbox/part.h"
 #include "service/secret/give.h"
 #include "service/internal.h"
 #include "service/state/wall.h"
@@ -536,8 +537,8 @@ static void exec_end_all(struct sandbox *b, bool killed)
 	}
 }
 
-/* Another sandbox takes the place of the one they ran in: its agent knows nothing of them. */
-void exec_leave_all(struct sandbox *b)
+/* Its agent, if there will be another, knows nothing of them. */
+static void leave_all(struct sandbox *b)
 {
 	exec_end_all(b, true);
 	for (struct exec *x = b->execs; x; x = x->next) {
@@ -546,18 +547,29 @@ void exec_leave_all(struct sandbox *b)
 	}
 }
 
-/* The sandbox is gone, or about to go. */
-void exec_lose_all(struct sandbox *b)
+static void on_lost(struct sandbox *b, enum sandbox_loss how)
 {
-	exec_end_all(b, b->state == SANDBOX_ENDING);
+	switch (how) {
+	case LOSS_LOST:
+	case LOSS_STOPPED:
+		exec_end_all(b, false);
+		break;
+	case LOSS_DELETED:
+	case LOSS_UNDONE:
+		exec_end_all(b, true);
+		break;
+	case LOSS_REPLACED:
+		leave_all(b);
+		break;
+	case LOSS_CLOSED:
+	case LOSS_ASLEEP:
+	case LOSS_TURNED:
+	case LOSS_DESTROYED:
+		break;
+	}
 }
 
-void exec_kill_all(struct sandbox *b)
-{
-	exec_end_all(b, true);
-}
-
-void exec_drop_all(struct sandbox *b)
+static void drop_all(struct sandbox *b)
 {
 	struct exec *x;
 
@@ -571,3 +583,9 @@ void exec_drop_all(struct sandbox *b)
 		exec_unref(x);
 	}
 }
+
+const struct sandbox_part exec_part = {
+	.name = "exec",
+	.lost = on_lost,
+	.ended = drop_all,
+};

@@ -155,9 +155,6 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 void exec_group_came(struct sandbox *b, int r, const struct err *e);
 /* Who may change /usr can do so now, or r < 0: it cannot be had. */
 void exec_system_came(struct sandbox *b, int r, const struct err *e);
-void exec_lose_all(struct sandbox *b);
-void exec_kill_all(struct sandbox *b); /* likewise, by us */
-void exec_leave_all(struct sandbox *b);
 /*
  * Of all pipes and terminals, without a word: the agent has them, too, and gives them back when asked. Until exec_take_up they
  * are not taken: what is in a pipe when it is copied must not be read as well. A worker may still be at one: see exec_any_read.
@@ -170,7 +167,6 @@ bool exec_any_read(const struct sandbox *b);
 void exec_read_all(struct sandbox *b);
 /* Whether one waits to be started, or has ended and not everything it said was read. */
 bool exec_any_between(const struct sandbox *b);
-void exec_drop_all(struct sandbox *b);
 void exec_clock(struct sandbox *b, bool stop);
 /* Found again after a restart. */
 int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e);

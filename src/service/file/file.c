@@ -1,6 +1,7 @@
 #include "service/file/file.h"
 #include "base/base.h"
 #include "service/sandbox/system.h"
+#include "service/sandbox/part.h"
 #include "service/secret/give.h"
 
 #include <sys/socket.h>
@@ -509,3 +510,21 @@ void file_cancel(struct file_op *op)
 	w->op = NULL;
 	worker_free(w);
 }
+
+static void on_lost(struct sandbox *b, enum sandbox_loss how)
+{
+	if (how == LOSS_STOPPED || how == LOSS_CLOSED || how == LOSS_TURNED)
+		file_workers_drop(b);
+}
+
+static void on_ended(struct sandbox *b)
+{
+	file_workers_drop(b);
+	sandbox_system_drop(b);
+}
+
+const struct sandbox_part file_part = {
+	.name = "file",
+	.lost = on_lost,
+	.ended = on_ended,
+};

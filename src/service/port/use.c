@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "service/port/port.h"
+#include "service/sandbox/part.h"
 #include "service/internal.h"
 
 #define MINUTE_NS (60ULL * 1000000000ULL)
@@ -101,3 +102,21 @@ void port_uses_free(struct sandbox *b)
 		free(u);
 	}
 }
+
+static void on_lost(struct sandbox *b, enum sandbox_loss how)
+{
+	if (how == LOSS_DELETED)
+		port_uses_end(b);
+}
+
+static void on_freed(struct sandbox *b)
+{
+	ports_free(b);
+	port_uses_free(b);
+}
+
+const struct sandbox_part port_part = {
+	.name = "port",
+	.lost = on_lost,
+	.freed = on_freed,
+};

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "service/sandbox/internal.h"
+#include "service/sandbox/part.h"
 #include "service/network/network.h"
 #include "service/state/event.h"
 #include "service/exec/exec.h"
@@ -16,7 +17,7 @@
 
 static void destroy(struct sandbox *b)
 {
-	sandbox_net_end(b); /* first: who holds its sockets holds its namespace */
+	sandbox_parts_lost(b, LOSS_DESTROYED); /* first: who holds its sockets holds its namespace */
 	if (b->handle)
 		warden_link_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 }
@@ -51,8 +52,7 @@ void sandbox_delete(struct sandbox *b, const struct who *who, const char *kind, 
 	op->kind = kind;
 	sandbox_set_state(b, SANDBOX_ENDING);
 	sandbox_unlist(b);
-	exec_lose_all(b);
-	port_uses_end(b);
+	sandbox_parts_lost(b, LOSS_DELETED);
 	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
 	op->r = sandboxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)
@@ -69,7 +69,7 @@ void sandbox_discard(struct sandbox *b, const char *why)
 	struct json *j;
 
 	sandbox_set_state(b, SANDBOX_ENDING);
-	exec_lose_all(b);
+	sandbox_parts_lost(b, LOSS_DELETED);
 	op->r = sandboxes_delete(b->service->db, b->id, &op->err);
 	rec.sandbox = b->id;
 	j = audit_begin(b->service->audit, &rec);

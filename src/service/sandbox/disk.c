@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/sandbox/internal.h"
+#include "service/sandbox/part.h"
 #include "service/network/network.h"
 #include "service/exec/exec.h"
 #include "service/file/file.h"
@@ -59,9 +60,7 @@ static void become_stopped(struct sandbox *b, const struct who *who, const char 
 	log_info("sandbox %s is stopped: %s", b->id, why);
 	sandbox_set_state(b, SANDBOX_STOPPED);
 	agent_link_close(&b->link);
-	sandbox_net_end(b);
-	file_workers_drop(b);
-	exec_lose_all(b);
+	sandbox_parts_lost(b, LOSS_STOPPED);
 	sandbox_revive_over(b);
 	b->handle = 0;
 	b->found = b->synced = b->idle_paused = false;
@@ -292,8 +291,7 @@ void sandbox_close(struct sandbox *b)
 		return;
 	b->opened = false;
 	agent_link_close(&b->link);
-	file_workers_drop(b);
-	sandbox_net_end(b);
+	sandbox_parts_lost(b, LOSS_CLOSED);
 	if (b->handle)
 		warden_link_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;

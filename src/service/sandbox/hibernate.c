@@ -3,6 +3,7 @@
 #include "base/step.h"
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
+#include "service/sandbox/part.h"
 #include "service/network/network.h"
 #include "service/sandbox/queue.h"
 #include "service/checkpoint/checkpoint.h"
@@ -99,7 +100,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	int r;
 
 	if (!c->memory)
-		exec_leave_all(b);
+		sandbox_parts_lost(b, LOSS_REPLACED);
 	s->layers = c->chain->layers;
 	memcpy(s->layer, c->chain->layer, sizeof(s->layer));
 	layer_hold(b->service, s->layer[s->layers - 1]);
@@ -115,7 +116,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	memset(b->request->disk, 0, sizeof(b->request->disk));
 	b->ended_group = 0;
 	agent_link_close(&b->link);
-	sandbox_net_end(b);
+	sandbox_parts_lost(b, LOSS_ASLEEP);
 	sandbox_drop_group(b);
 	less.memory = less.cpu_milli = 0;
 	less.checkpoint_bytes = c->size + c->memory_size;
@@ -384,7 +385,7 @@ void sandbox_forget_memory(struct sandbox *b)
 {
 	if (b->state != SANDBOX_HIBERNATED || b->asleep != ASLEEP_MEMORY || b->sleep || b->waking)
 		return;
-	exec_leave_all(b);
+	sandbox_parts_lost(b, LOSS_REPLACED);
 	b->asleep = ASLEEP_FILES;
 	free(b->memory_refused);
 	b->memory_refused = strdup("it was asked to wake up with its files only");

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
+#include "service/sandbox/part.h"
 #include "service/network/network.h"
 #include "service/sandbox/system.h"
 #include "service/checkpoint/checkpoint.h"
@@ -98,7 +99,7 @@ void sandbox_make_room(struct sandbox *b)
 	map_del(&b->service->sandboxes, b->id);
 	tenant_give(b->tenant, &b->charged);
 	b->charged = (struct tenant_quota){ 0 };
-	pool_left(b);
+	sandbox_parts_left(b);
 }
 
 /* Takes it out of everything and lets go of it. */
@@ -113,10 +114,7 @@ void sandbox_leave(struct sandbox *b)
 		layer_sweep_soon(b->service);
 	if (b->request->disk[0])
 		disk_may_go(b->service, b->request->disk);
-	sandbox_net_end(b);
-	file_workers_drop(b);
-	sandbox_system_drop(b);
-	exec_drop_all(b);
+	sandbox_parts_ended(b);
 	agent_link_close(&b->link);
 	sandbox_revive_over(b);
 	sandbox_unref(b);
@@ -138,7 +136,7 @@ void sandbox_give_up(struct sandbox *b, int r, const struct err *e)
 	const struct sandbox_maker *m = b->maker;
 	struct service *s = b->service;
 
-	sandbox_net_end(b);
+	sandbox_parts_lost(b, LOSS_DESTROYED);
 	if (b->handle)
 		warden_link_call(s->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 	b->handle = 0;
@@ -172,7 +170,7 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 	sandbox_revive(b);
 	r = template_start(b, e); /* behind those that go on: numbers are theirs already */
 	if (r < 0) {
-		exec_kill_all(b);
+		sandbox_parts_lost(b, LOSS_UNDONE);
 		sandboxes_delete(b->service->db, b->id, NULL);
 		if (b->request->idem[0])
 			idem_delete(b->service->db, b->tenant->id, b->request->idem, NULL);

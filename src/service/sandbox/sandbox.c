@@ -5,6 +5,7 @@
 #include "proto/wire.h"
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
+#include "service/sandbox/part.h"
 #include "service/network/network.h"
 #include "service/state/event.h"
 #include "service/exec/exec.h"
@@ -49,10 +50,7 @@ void sandbox_unref(struct sandbox *b)
 	assert(!b->making && !b->execs);
 	agent_link_close(&b->link);
 	sandbox_drop_group(b);
-	sandbox_net_free(b);
-	ports_free(b);
-	port_uses_free(b);
-	secrets_free(b);
+	sandbox_parts_freed(b);
 	sandbox_request_free(b->request);
 	free(b->restored);
 	free(b->memory_refused);
@@ -186,8 +184,7 @@ void sandbox_lose(struct sandbox *b, const char *why)
 		return;
 	log_warn("sandbox %s is lost: %s", b->id, why);
 	agent_link_close(&b->link);
-	sandbox_net_end(b);
-	exec_lose_all(b);
+	sandbox_parts_lost(b, LOSS_LOST);
 	sandbox_revive_over(b);
 	if (b->handle)
 		warden_link_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "base/step.h"
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
+#include "service/sandbox/part.h"
 #include "service/network/network.h"
 #include "service/exec/exec.h"
 #include "service/file/file.h"
@@ -110,10 +111,10 @@ static void turn_over(struct swap *x)
 
 	x->old = b->handle;
 	sandbox_revive_over(b); /* who waits for the execs of the old one would wait for ever */
-	file_workers_drop(b);
+	sandbox_parts_lost(b, LOSS_TURNED);
 	/* Those of one that slept with them go on. */
 	if (!n->request->wake)
-		exec_leave_all(b);
+		sandbox_parts_lost(b, LOSS_REPLACED);
 	sandbox_move(b, n);
 	b->request = n->request;
 	n->request = was; /* freed with it */

@@ -1,4 +1,5 @@
 #include "service/secret/give.h"
+#include "service/sandbox/part.h"
 #include "base/base.h"
 #include "base/log.h"
 #include "service/network/network.h"
@@ -581,3 +582,8 @@ int secrets_env(const struct sandbox *b, struct buf *text, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, r, "no memory for the environment");
 	return r < 0 ? r : n;
 }
+
+const struct sandbox_part secret_part = {
+	.name = "secret",
+	.freed = secrets_free,
+};

@@ -1,4 +1,5 @@
 #include "service/template/pool.h"
+#include "service/sandbox/part.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -515,3 +516,8 @@ int pools_load(struct service *s, struct err *e)
 {
 	return pools_each(s->db, on_row, s, e);
 }
+
+const struct sandbox_part template_part = {
+	.name = "template",
+	.left = pool_left,
+};

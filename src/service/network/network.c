@@ -671,19 +671,17 @@ uint64_t sandbox_net_bytes(const struct sandbox *b)
 
 /* --- found again --- */
 
-int sandbox_net_load(struct sandbox *b, struct err *e)
+void sandbox_net_load(struct sandbox *b)
 {
 	struct nets *n = b->service->nets;
 
-	(void)e;
 	if (!net_request_on(b->request->net))
-		return 0;
+		return;
 	b->net = net_state_new(net_tree_get(n, b->tree));
 	if (!b->handle || b->state == SANDBOX_LOST)
-		return 0;
+		return;
 	net_run_new(b)->ready = true; /* its execs go on as they are */
 	net_run_list(b->run, b->handle);
-	return 0;
 }
 
 static int on_tree(void *arg, const struct net_tree_row *row)

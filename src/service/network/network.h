@@ -37,7 +37,7 @@ void sandbox_net_free(struct sandbox *b);
 /* Whether its first exec may begin; if not, exec_start_waiting is called soon. */
 bool sandbox_net_ready(const struct sandbox *b);
 /* Found again, with what was stored of it. */
-int sandbox_net_load(struct sandbox *b, struct err *e);
+void sandbox_net_load(struct sandbox *b);
 
 /* --- while it is there --- */
 

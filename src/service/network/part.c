@@ -23,6 +23,7 @@ static void on_lost(struct sandbox *b, enum sandbox_loss how)
 
 const struct sandbox_part network_part = {
 	.name = "network",
+	.loaded = sandbox_net_load,
 	.lost = on_lost,
 	.ended = sandbox_net_end,
 	.freed = sandbox_net_free,

@@ -21,6 +21,14 @@ enum sandbox_loss {
 
 struct sandbox_part {
 	const char *name;
+	/*
+	 * From its row, before it is listed; @field is what ->store wrote, NULL when it is not there. Then, when it is listed and
+	 * counted: ->loaded.
+	 */
+	const char *field; /* of the row's JSON, besides what a create says; NULL = none */
+	int (*load)(struct sandbox *b, const json_t *field, struct err *e);
+	void (*loaded)(struct sandbox *b);
+	void (*store)(struct sandbox *b, struct json *j); /* adds ->field to its row */
 	void (*lost)(struct sandbox *b, enum sandbox_loss how);
 	void (*left)(struct sandbox *b); /* nobody finds it any more, and its room is others' */
 	void (*ended)(
@@ -30,6 +38,11 @@ struct sandbox_part {
 
 extern const struct sandbox_part network_part, secret_part, file_part, exec_part, port_part, template_part;
 
+/* Takes the fields of all parts out of a row's JSON: referenced, NULL without memory. */
+json_t *sandbox_parts_take_fields(const struct service *s, json_t *row);
+int sandbox_parts_load(struct sandbox *b, json_t *fields, struct err *e);
+void sandbox_parts_loaded(struct sandbox *b);
+void sandbox_parts_store(struct sandbox *b, struct json *j);
 void sandbox_parts_lost(struct sandbox *b, enum sandbox_loss how);
 void sandbox_parts_left(struct sandbox *b);
 void sandbox_parts_ended(struct sandbox *b);

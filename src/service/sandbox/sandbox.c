@@ -127,7 +127,7 @@ static int store(struct sandbox *b, bool insert, struct err *e)
 	jout_object(&j, NULL);
 	sandbox_request_write(b->request, &j);
 	sandbox_origin_write(b->request, &j);
-	secrets_store(b, &j);
+	sandbox_parts_store(b, &j);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a sandbox");
@@ -457,7 +457,7 @@ void sandbox_drop_group(struct sandbox *b)
 struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, struct err *e)
 {
 	AUTO(json_decref) json_t *spec = NULL;
-	AUTO(json_decref) json_t *ca = NULL;
+	AUTO(json_decref) json_t *fields = NULL;
 	struct tenant *t = tenant_find(s->access, row->tenant);
 	struct sandbox *b;
 	int r = json_read_begin(row->spec, strlen(row->spec), &spec, e);
@@ -484,8 +484,7 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	sandbox_load_state(b, row->state);
 	b->paused_ns = is_halted(b) ? row->used_ns : 0;
 	snprintf(b->id, sizeof(b->id), "%s", row->id);
-	ca = json_incref(json_object_get(spec, "ca"));
-	json_object_del(spec, "ca");
+	fields = sandbox_parts_take_fields(s, spec);
 	r = sandbox_request_load(&s->o, spec, &b->request, e);
 	if (r == 0)
 		r = layers_parse(row->layers, b->request->spec, e);
@@ -493,14 +492,12 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 		snprintf(b->request->checkpoint, sizeof(b->request->checkpoint), "%s", row->checkpoint);
 	if (r == 0 && *row->restored && !(b->restored = strdup(row->restored)))
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	if (r == 0 && !fields)
+		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	if (r == 0)
-		r = secrets_begin(b, NULL, e);
-	if (r == 0)
-		r = secrets_found(b, json_string_value(ca), e);
+		r = sandbox_parts_load(b, fields, e);
 	if (r == 0)
 		r = sandbox_list(b, e);
-	if (r == 0)
-		r = sandbox_net_load(b, e);
 	if (r < 0) {
 		sandbox_unref(b);
 		return NULL;
@@ -515,6 +512,6 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	if (b->state == SANDBOX_STOPPED)
 		b->charged.memory = b->charged.cpu_milli = 0;
 	tenant_force(t, &b->charged);
-	pool_joined(b);
+	sandbox_parts_loaded(b);
 	return b;
 }

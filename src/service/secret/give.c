@@ -583,7 +583,17 @@ int secrets_env(const struct sandbox *b, struct buf *text, struct err *e)
 	return r < 0 ? r : n;
 }
 
+static int load(struct sandbox *b, const json_t *field, struct err *e)
+{
+	int r = secrets_begin(b, NULL, e);
+
+	return r < 0 ? r : secrets_found(b, json_string_value(field), e);
+}
+
 const struct sandbox_part secret_part = {
 	.name = "secret",
+	.field = "ca",
+	.load = load,
+	.store = secrets_store,
 	.freed = secrets_free,
 };

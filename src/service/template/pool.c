@@ -519,5 +519,6 @@ int pools_load(struct service *s, struct err *e)
 
 const struct sandbox_part template_part = {
 	.name = "template",
+	.loaded = pool_joined,
 	.left = pool_left,
 };

@@ -5,7 +5,7 @@
 #include "base/step.h"
 #include "service/sandbox/internal.h"
 #include "service/network/network.h"
-#include "service/checkpoint/cut.h"
+#include "service/network/cut.h"
 #include "service/exec/exec.h"
 #include "service/file/file.h"
 #include "service/checkpoint/layer.h"

@@ -8,7 +8,7 @@
 #include "service/network/network.h"
 #include "service/sandbox/system.h"
 #include "service/checkpoint/checkpoint.h"
-#include "service/checkpoint/cut.h"
+#include "service/network/cut.h"
 #include "service/state/event.h"
 #include "service/exec/exec.h"
 #include "service/file/file.h"

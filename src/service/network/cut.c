@@ -1,4 +1,4 @@
-#include "service/checkpoint/cut.h"
+#include "service/network/cut.h"
 #include "base/base.h"
 #include "base/json.h"
 

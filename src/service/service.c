@@ -30,7 +30,7 @@
 
 /* In this order they hear of everything. */
 static const struct sandbox_part *const parts[] = {
-	&network_part, &secret_part, &file_part, &exec_part, &port_part, &template_part, NULL,
+	&network_part, &secret_part, &file_part, &exec_part, &port_part, &template_part, &checkpoint_part, NULL,
 };
 
 static int open_maps(struct service *s, struct err *e)

@@ -547,6 +547,13 @@ static void leave_all(struct sandbox *b)
 	}
 }
 
+/* Those of one that slept with them go on. */
+static void on_moved(struct sandbox *b, struct sandbox *from)
+{
+	if (from->request->wake)
+		exec_clock(b, false);
+}
+
 static void on_lost(struct sandbox *b, enum sandbox_loss how)
 {
 	switch (how) {
@@ -586,6 +593,7 @@ static void drop_all(struct sandbox *b)
 
 const struct sandbox_part exec_part = {
 	.name = "exec",
+	.moved = on_moved,
 	.lost = on_lost,
 	.ended = drop_all,
 };

@@ -3,12 +3,8 @@
 #include "base/log.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/network/network.h"
-#include "service/state/event.h"
 #include "service/exec/exec.h"
 #include "service/template/pool.h"
-#include "service/port/port.h"
-#include "service/secret/give.h"
 #include "service/internal.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
@@ -104,7 +100,7 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 		b->memory_refused = NULL;
 		exec_clock(b, pause);
 		sandbox_reattach(b);
-		secrets_refresh(b);
+		sandbox_parts_reached(b);
 		r = sandbox_store(b, &op->err);
 		sandbox_note_state(b, &op->who, op->kind);
 		e = &op->err;

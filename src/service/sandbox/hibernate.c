@@ -4,13 +4,11 @@
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/network/network.h"
 #include "service/sandbox/queue.h"
 #include "service/checkpoint/checkpoint.h"
 #include "service/exec/exec.h"
 #include "service/file/file.h"
 #include "service/state/json_read.h"
-#include "service/checkpoint/layer.h"
 #include "service/internal.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
@@ -103,7 +101,6 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 		sandbox_parts_lost(b, LOSS_REPLACED);
 	s->layers = c->chain->layers;
 	memcpy(s->layer, c->chain->layer, sizeof(s->layer));
-	layer_hold(b->service, s->layer[s->layers - 1]);
 	b->asleep = c->memory ? ASLEEP_MEMORY : ASLEEP_FILES;
 	sandbox_set_state(b, SANDBOX_HIBERNATED);
 	b->handle = 0;

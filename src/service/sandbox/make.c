@@ -5,19 +5,10 @@
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/network/network.h"
 #include "service/sandbox/system.h"
-#include "service/checkpoint/checkpoint.h"
-#include "service/network/cut.h"
-#include "service/state/event.h"
-#include "service/exec/exec.h"
-#include "service/file/file.h"
-#include "service/checkpoint/layer.h"
 #include "service/template/pool.h"
 #include "service/access/mount_may.h"
-#include "service/secret/give.h"
 #include "service/internal.h"
-#include "service/template/template.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
 
@@ -106,15 +97,10 @@ void sandbox_make_room(struct sandbox *b)
 void sandbox_leave(struct sandbox *b)
 {
 	sandbox_make_room(b);
-	if (b->asleep) {
-		b->asleep = ASLEEP_NOT;
-		layer_drop(b->service, b->request->spec->layer[b->request->spec->layers - 1]);
-	}
-	if (b->request->spec->layers)
-		layer_sweep_soon(b->service);
 	if (b->request->disk[0])
 		disk_may_go(b->service, b->request->disk);
 	sandbox_parts_ended(b);
+	b->asleep = ASLEEP_NOT;
 	agent_link_close(&b->link);
 	sandbox_revive_over(b);
 	sandbox_unref(b);
@@ -166,9 +152,9 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 		sandbox_set_state(b, SANDBOX_MAKING);
 		return r;
 	}
-	sandbox_net_entered(b);
+	sandbox_parts_entered(b);
 	sandbox_revive(b);
-	r = template_start(b, e); /* behind those that go on: numbers are theirs already */
+	r = sandbox_parts_start(b, e); /* behind those that go on: numbers are theirs already */
 	if (r < 0) {
 		sandbox_parts_lost(b, LOSS_UNDONE);
 		sandboxes_delete(b->service->db, b->id, NULL);
@@ -186,7 +172,7 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 			   !b->pooled			? "sandbox.create"
 			   : b->request->origin.pool[0] ? "pool.fill"
 							: "template.fill");
-	secrets_note(b, who);
+	sandbox_parts_noted(b, who);
 	return 0;
 }
 
@@ -225,7 +211,7 @@ static void on_given(struct sandbox *b, int r, const struct err *e)
 /* Nothing is asked of it before it has its secrets. */
 void sandbox_stand(struct sandbox *b)
 {
-	if (!secrets_give(b, on_given))
+	if (!sandbox_parts_prepare(b, on_given))
 		stand(b);
 }
 
@@ -250,9 +236,7 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 	const struct sandbox_spec *spec = b->request->spec;
 	struct err why = { 0 };
 
-	/* From here on the warden knows that somebody stands on it. */
-	if (spec->layers)
-		layer_drop(b->service, spec->layer[spec->layers - 1]);
+	sandbox_parts_answered(b);
 	if (spec->flags & SPEC_VM)
 		warden_link_call(b->service->warden, WARDEN_MACHINES, 0, 0, NULL, on_machines, b->service);
 	if (e)
@@ -262,8 +246,7 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 		r = -ECANCELED;
 	} else if (r == 0) {
 		b->handle = a->rep->handle;
-		sandbox_net_made(b, a->fds, a->nfds);
-		b->cut = cut_text(&a->rep->cuts, b->net);
+		sandbox_parts_made(b, a);
 		if (a->nfds > 2 && a->rep->arg) {
 			b->group = a->fds[2];
 			b->group_no = a->rep->arg;
@@ -276,8 +259,8 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 		}
 	} else if (!why.msg[0]) {
 		err_set(&why, ERR_LOST, r, "the warden is gone");
-	} else if (spec->layers) {
-		r = checkpoint_blame(b->service, spec->layer[spec->layers - 1], r, &why);
+	} else {
+		r = sandbox_parts_refused(b, r, &why);
 	}
 	if (r < 0 && b->state == SANDBOX_MAKING)
 		sandbox_give_up(b, r, &why);
@@ -354,9 +337,10 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 	struct sandbox *b;
 	int r = p->stand_in && !s->draining ? 0 : room_for(s, request, e);
 
-	/* One that wakes up has what it had, or less: see net_request_policy(). */
-	if (r == 0 && !request->wake)
-		r = net_request_check(s->o.net, request->net, e);
+	if (r == 0)
+		r = mounts_may(&s->o, p->tenant, request->spec, e);
+	if (r == 0)
+		r = sandbox_parts_check(s, p->tenant, request, e);
 	if (r < 0)
 		return r;
 	b = calloc(1, sizeof(*b));
@@ -388,11 +372,7 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 	if (r < 0)
 		err_sys(e, ERR_INTERNAL, r, "make an id");
 	if (r == 0)
-		r = mounts_may(&s->o, p->tenant, request->spec, e);
-	if (r == 0)
-		r = secrets_check(s, p->tenant, request, e);
-	if (r == 0)
-		r = secrets_begin(b, p->like, e);
+		r = sandbox_parts_begin(b, p, e);
 	if (r == 0 && !request->name[0])
 		snprintf(request->name, sizeof(request->name), "%s", b->id);
 	if (r == 0)
@@ -403,10 +383,8 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 		sandbox_unref(b);
 		return r;
 	}
-	pool_joined(b);
 	sandbox_ref(b); /* the call's */
 	request_spec(request, &spec);
-	secrets_spec(request, &spec);
 	spec.tenant = p->tenant->number;
 	if (request->memory)
 		spec.flags |= SPEC_MEMORY | (p->many ? SPEC_MANY : 0);
@@ -416,9 +394,7 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 		memcpy(spec.disk, request->disk, ID_SIZE);
 	if (request->disk_again)
 		spec.flags |= SPEC_DISK_AGAIN;
-	sandbox_net_begin(b, p->like, &spec);
-	if (spec.layers)
-		layer_hold(s, spec.layer[spec.layers - 1]);
+	sandbox_parts_begun(b, p, &spec);
 	warden_link_call(s->warden, WARDEN_CREATE, 0, 0, &spec, on_created, b);
 	*ret = b;
 	return 0;
@@ -461,7 +437,7 @@ void sandbox_create(struct service *s, const struct who *who, struct sandbox_req
 	} else {
 		r = service_room(s, &e);
 		if (r == 0)
-			r = net_request_check(s->o.net, request->net, &e);
+			r = sandbox_parts_check(s, who->tenant, request, &e);
 		if (r == 0)
 			r = sandbox_from_pool(s, who, request, &op->sandbox, &e);
 		if (r == 0) {

@@ -10,6 +10,89 @@
 				(*p_)->hook(__VA_ARGS__);                                                              \
 	} while (0)
 
+/* The same, until one fails. */
+#define ASK(r, s, hook, ...)                                                                                           \
+	do {                                                                                                           \
+		for (const struct sandbox_part *const *p_ = (s)->parts; (r) == 0 && *p_; p_++)                         \
+			if ((*p_)->hook)                                                                               \
+				(r) = (*p_)->hook(__VA_ARGS__);                                                        \
+	} while (0)
+
+int sandbox_parts_check(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e)
+{
+	int r = 0;
+
+	ASK(r, s, check, s, t, request, e);
+	return r;
+}
+
+int sandbox_parts_begin(struct sandbox *b, const struct sandbox_plan *plan, struct err *e)
+{
+	int r = 0;
+
+	ASK(r, b->service, begin, b, plan, e);
+	return r;
+}
+
+void sandbox_parts_begun(struct sandbox *b, const struct sandbox_plan *plan, struct sandbox_spec *spec)
+{
+	ANNOUNCE(b->service, begun, b, plan, spec);
+}
+
+void sandbox_parts_answered(struct sandbox *b)
+{
+	ANNOUNCE(b->service, answered, b);
+}
+
+void sandbox_parts_made(struct sandbox *b, const struct warden_link_answer *a)
+{
+	ANNOUNCE(b->service, made, b, a);
+}
+
+int sandbox_parts_refused(struct sandbox *b, int r, struct err *e)
+{
+	for (const struct sandbox_part *const *p = b->service->parts; *p; p++)
+		if ((*p)->refused)
+			r = (*p)->refused(b, r, e);
+	return r;
+}
+
+bool sandbox_parts_prepare(struct sandbox *b, void (*fn)(struct sandbox *b, int r, const struct err *e))
+{
+	for (const struct sandbox_part *const *p = b->service->parts; *p; p++)
+		if ((*p)->prepare)
+			return (*p)->prepare(b, fn);
+	return false;
+}
+
+void sandbox_parts_entered(struct sandbox *b)
+{
+	ANNOUNCE(b->service, entered, b);
+}
+
+int sandbox_parts_start(struct sandbox *b, struct err *e)
+{
+	int r = 0;
+
+	ASK(r, b->service, start, b, e);
+	return r;
+}
+
+void sandbox_parts_noted(struct sandbox *b, const struct who *who)
+{
+	ANNOUNCE(b->service, noted, b, who);
+}
+
+void sandbox_parts_reached(struct sandbox *b)
+{
+	ANNOUNCE(b->service, reached, b);
+}
+
+void sandbox_parts_moved(struct sandbox *b, struct sandbox *from)
+{
+	ANNOUNCE(b->service, moved, b, from);
+}
+
 int sandbox_parts_load(struct sandbox *b, json_t *row, struct err *e)
 {
 	int r = 0;

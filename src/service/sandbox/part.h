@@ -19,8 +19,36 @@ enum sandbox_loss {
 	LOSS_UNDONE, /* it was entered, and could not be stored: it is in the making again */
 };
 
+struct warden_link_answer;
+
 struct sandbox_part {
 	const char *name;
+
+	/* --- it comes into being --- */
+	/* Whether @request may be had at all. */
+	int (*check)(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e);
+	int (*begin)(struct sandbox *b, const struct sandbox_plan *p, struct err *e); /* before it is listed */
+	/* It is listed and counted, and the warden is about to be asked: what is asked besides. */
+	void (*begun)(struct sandbox *b, const struct sandbox_plan *p, struct sandbox_spec *spec);
+	void (*answered)(struct sandbox *b); /* the warden has made it, or will not */
+	void (*made)(struct sandbox *b, const struct warden_link_answer *a);
+	int (*refused)(struct sandbox *b, int r,
+		       struct err *e); /* the warden said @e: returns, and says, what was the matter */
+	/*
+	 * Its agent is there, and nothing was asked of it. True: the part has to do something before anything is, and calls @fn
+	 * once, later. One part may have this.
+	 */
+	bool (*prepare)(struct sandbox *b, void (*fn)(struct sandbox *b, int r, const struct err *e));
+	void (*entered)(struct sandbox *b); /* it is there, or what took its place is: stored with this turn */
+	int (*start)(struct sandbox *b, struct err *e); /* it was entered for the first time: what it begins with */
+	void (*noted)(struct sandbox *b, const struct who *who); /* it is somebody's: behind the audit record of that */
+
+	/* --- while it is there --- */
+	void (*reached)(struct sandbox *b); /* its agent can be talked to again */
+	/* @b gets what @from has in its place: the requests are still their own. */
+	void (*moved)(struct sandbox *b, struct sandbox *from);
+
+	/* --- its row --- */
 	/*
 	 * From its row, before it is listed; @field is what ->store wrote, NULL when it is not there. Then, when it is listed and
 	 * counted: ->loaded.
@@ -29,6 +57,8 @@ struct sandbox_part {
 	int (*load)(struct sandbox *b, const json_t *field, struct err *e);
 	void (*loaded)(struct sandbox *b);
 	void (*store)(struct sandbox *b, struct json *j); /* adds ->field to its row */
+
+	/* --- it goes --- */
 	void (*lost)(struct sandbox *b, enum sandbox_loss how);
 	void (*left)(struct sandbox *b); /* nobody finds it any more, and its room is others' */
 	void (*ended)(
@@ -36,8 +66,21 @@ struct sandbox_part {
 	void (*freed)(struct sandbox *b); /* with its memory */
 };
 
-extern const struct sandbox_part network_part, secret_part, file_part, exec_part, port_part, template_part;
+extern const struct sandbox_part network_part, secret_part, file_part, exec_part, port_part, template_part,
+	checkpoint_part;
 
+int sandbox_parts_check(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e);
+int sandbox_parts_begin(struct sandbox *b, const struct sandbox_plan *plan, struct err *e);
+void sandbox_parts_begun(struct sandbox *b, const struct sandbox_plan *plan, struct sandbox_spec *spec);
+void sandbox_parts_answered(struct sandbox *b);
+void sandbox_parts_made(struct sandbox *b, const struct warden_link_answer *a);
+int sandbox_parts_refused(struct sandbox *b, int r, struct err *e);
+bool sandbox_parts_prepare(struct sandbox *b, void (*fn)(struct sandbox *b, int r, const struct err *e));
+void sandbox_parts_entered(struct sandbox *b);
+int sandbox_parts_start(struct sandbox *b, struct err *e);
+void sandbox_parts_noted(struct sandbox *b, const struct who *who);
+void sandbox_parts_reached(struct sandbox *b);
+void sandbox_parts_moved(struct sandbox *b, struct sandbox *from);
 /* Takes the fields of all parts out of a row's JSON: referenced, NULL without memory. */
 json_t *sandbox_parts_take_fields(const struct service *s, json_t *row);
 int sandbox_parts_load(struct sandbox *b, json_t *fields, struct err *e);

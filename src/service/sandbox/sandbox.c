@@ -6,15 +6,8 @@
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/network/network.h"
-#include "service/state/event.h"
 #include "service/exec/exec.h"
-#include "service/file/file.h"
 #include "service/state/json_read.h"
-#include "service/checkpoint/layer.h"
-#include "service/template/pool.h"
-#include "service/secret/give.h"
-#include "service/port/port.h"
 #include "service/internal.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
@@ -238,7 +231,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 		b->breaks = 0;
 		if (exec_synced(b)) {
 			sandbox_revive_over(b);
-			secrets_refresh(b);
+			sandbox_parts_reached(b);
 		}
 	} else if (f->id) {
 		exec_frame(b, f, fds, nfds);
@@ -274,7 +267,6 @@ void sandbox_move(struct sandbox *b, struct sandbox *from)
 	b->handle = from->handle;
 	from->handle = 0;
 	b->receipt = from->receipt;
-	sandbox_net_move(b, from);
 	b->fresh = from->fresh;
 	b->stat = from->stat;
 	b->synced = true;
@@ -282,6 +274,7 @@ void sandbox_move(struct sandbox *b, struct sandbox *from)
 	b->found = b->attaching = b->lost_to_oom = false;
 	b->breaks = 0;
 	b->paused_ns = 0;
+	sandbox_parts_moved(b, from);
 }
 
 static void on_counted(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
@@ -506,7 +499,6 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	b->idle_paused = b->state == SANDBOX_PAUSED && row->asleep == SANDBOX_ROW_IDLE;
 	if (b->state == SANDBOX_HIBERNATED && b->request->spec->layers) {
 		b->asleep = row->asleep == ASLEEP_MEMORY ? ASLEEP_MEMORY : ASLEEP_FILES;
-		layer_hold(s, b->request->spec->layer[b->request->spec->layers - 1]);
 		b->charged.memory = b->charged.cpu_milli = 0;
 	}
 	if (b->state == SANDBOX_STOPPED)

@@ -12,7 +12,6 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "service/sandbox/internal.h"
-#include "service/network/network.h"
 #include "service/state/event.h"
 #include "service/template/pool.h"
 

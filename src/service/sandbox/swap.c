@@ -5,11 +5,7 @@
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/network/network.h"
 #include "service/exec/exec.h"
-#include "service/file/file.h"
-#include "service/checkpoint/layer.h"
-#include "service/secret/give.h"
 #include "service/internal.h"
 #include "service/link/warden_link.h"
 
@@ -118,7 +114,6 @@ static void turn_over(struct swap *x)
 	sandbox_move(b, n);
 	b->request = n->request;
 	n->request = was; /* freed with it */
-	secrets_move(b, n);
 	b->opened = b->request->open;
 	if (!b->opened)
 		sandbox_set_state(b, SANDBOX_RUNNING);
@@ -127,18 +122,11 @@ static void turn_over(struct swap *x)
 	b->cut = TAKE_PTR(n->cut);
 	if (was->disk[0] && !b->request->disk_again)
 		disk_may_go(b->service, was->disk);
-	if (b->asleep) {
-		b->asleep = ASLEEP_NOT;
-		layer_drop(b->service, was->spec->layer[was->spec->layers - 1]);
-	}
-	if (b->request->wake) {
-		exec_clock(b, false);
+	b->asleep = ASLEEP_NOT;
+	if (b->request->wake)
 		return;
-	}
 	free(b->restored);
 	b->restored = TAKE_PTR(n->restored);
-	if (was->spec->layers)
-		layer_sweep_soon(b->service);
 }
 
 /* In a turn of its own: nothing of the new one's link is being read. */
@@ -167,7 +155,7 @@ static void on_up(void *arg)
 	r = sandbox_store(b, &x->e);
 	if (r == 0) {
 		net_names_clear(b->service->db, b->id, NULL);
-		sandbox_net_entered(b);
+		sandbox_parts_entered(b);
 	}
 	if (r == 0)
 		sandbox_revive(b);
@@ -178,7 +166,7 @@ static void on_up(void *arg)
 							  : "sandbox.restore");
 	b->request->disk_again = b->request->open = false;
 	if (r == 0)
-		secrets_note(b, &x->who);
+		sandbox_parts_noted(b, &x->who);
 	n->maker = NULL;
 	sandbox_set_state(n, SANDBOX_ENDING);
 	sandbox_leave(n);

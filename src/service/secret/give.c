@@ -583,6 +583,17 @@ int secrets_env(const struct sandbox *b, struct buf *text, struct err *e)
 	return r < 0 ? r : n;
 }
 
+static int begin(struct sandbox *b, const struct sandbox_plan *p, struct err *e)
+{
+	return secrets_begin(b, p->like, e);
+}
+
+static void on_begun(struct sandbox *b, const struct sandbox_plan *p, struct sandbox_spec *spec)
+{
+	(void)p;
+	secrets_spec(b->request, spec);
+}
+
 static int load(struct sandbox *b, const json_t *field, struct err *e)
 {
 	int r = secrets_begin(b, NULL, e);
@@ -592,6 +603,13 @@ static int load(struct sandbox *b, const json_t *field, struct err *e)
 
 const struct sandbox_part secret_part = {
 	.name = "secret",
+	.check = secrets_check,
+	.begin = begin,
+	.begun = on_begun,
+	.prepare = secrets_give,
+	.noted = secrets_note,
+	.reached = secrets_refresh,
+	.moved = secrets_move,
 	.field = "ca",
 	.load = load,
 	.store = secrets_store,

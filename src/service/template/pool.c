@@ -517,8 +517,17 @@ int pools_load(struct service *s, struct err *e)
 	return pools_each(s->db, on_row, s, e);
 }
 
+static void on_begun(struct sandbox *b, const struct sandbox_plan *p, struct sandbox_spec *spec)
+{
+	(void)p;
+	(void)spec;
+	pool_joined(b);
+}
+
 const struct sandbox_part template_part = {
 	.name = "template",
+	.begun = on_begun,
+	.start = template_start,
 	.loaded = pool_joined,
 	.left = pool_left,
 };

@@ -11,11 +11,9 @@
 #include "service/exec/exec.h"
 #include "service/checkpoint/layer.h"
 #include "service/template/pool.h"
-#include "service/port/port.h"
 #include "service/secret/give.h"
 #include "service/internal.h"
 #include "service/checkpoint/signer.h"
-#include "service/secret/vault.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
 
@@ -26,7 +24,6 @@
 #define ROOM_MS 200
 #define LATER_MS 5000
 #define TRY_AGAIN_NS (60ULL * 1000000000ULL) /* one that could not be hibernated */
-#define PRUNE_NS 4500000000ULL
 
 /* In this order they hear of everything. */
 static const struct sandbox_part *const parts[] = {
@@ -199,15 +196,8 @@ static void on_tick(uv_timer_t *t)
 			s->soon = true;
 		}
 	}
-	s->soon |= layer_tick(s);
 	s->soon |= disk_sweep_tick(s);
-	exec_store_running(s);
-	s->soon |= s->fresh > 0;
-	port_uses_tick(s, now);
-	if (now - s->pruned_ns > PRUNE_NS) {
-		s->pruned_ns = now;
-		exec_prune(s, now);
-	}
+	s->soon |= sandbox_parts_tick(s, now);
 	if (s->soon)
 		uv_timer_start(t, on_tick, SOON_MS, 0);
 	else if (s->spooled.used || s->kept || s->port_uses)

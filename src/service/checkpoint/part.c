@@ -38,6 +38,12 @@ static void on_moved(struct sandbox *b, struct sandbox *from)
 		layer_sweep_soon(b->service);
 }
 
+static bool tick(struct service *s, uint64_t now)
+{
+	(void)now;
+	return layer_tick(s);
+}
+
 static void on_loaded(struct sandbox *b)
 {
 	if (b->asleep)
@@ -64,6 +70,7 @@ const struct sandbox_part checkpoint_part = {
 	.answered = on_answered,
 	.refused = refused,
 	.moved = on_moved,
+	.tick = tick,
 	.loaded = on_loaded,
 	.lost = on_lost,
 	.ended = on_ended,

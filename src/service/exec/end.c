@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#define PRUNE_NS 4500000000ULL /* between two looks for old spools */
 #define KEPT_BYTES (16 * MIB) /* of output in memory, of execs that have ended */
 #define KEPT_MAX 256U /* execs of one sandbox that have ended and are remembered */
 
@@ -591,9 +592,20 @@ static void drop_all(struct sandbox *b)
 	}
 }
 
+static bool tick(struct service *s, uint64_t now)
+{
+	exec_store_running(s);
+	if (now - s->pruned_ns > PRUNE_NS) {
+		s->pruned_ns = now;
+		exec_prune(s, now);
+	}
+	return s->fresh > 0;
+}
+
 const struct sandbox_part exec_part = {
 	.name = "exec",
 	.moved = on_moved,
+	.tick = tick,
 	.lost = on_lost,
 	.ended = drop_all,
 };

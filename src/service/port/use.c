@@ -109,6 +109,13 @@ static void on_lost(struct sandbox *b, enum sandbox_loss how)
 		port_uses_end(b);
 }
 
+/* What waits for its minute's end is no reason to look more often. */
+static bool tick(struct service *s, uint64_t now)
+{
+	port_uses_tick(s, now);
+	return false;
+}
+
 static void on_freed(struct sandbox *b)
 {
 	ports_free(b);
@@ -117,6 +124,7 @@ static void on_freed(struct sandbox *b)
 
 const struct sandbox_part port_part = {
 	.name = "port",
+	.tick = tick,
 	.lost = on_lost,
 	.freed = on_freed,
 };

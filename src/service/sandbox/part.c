@@ -93,6 +93,16 @@ void sandbox_parts_moved(struct sandbox *b, struct sandbox *from)
 	ANNOUNCE(b->service, moved, b, from);
 }
 
+bool sandbox_parts_tick(struct service *s, uint64_t now)
+{
+	bool soon = false;
+
+	for (const struct sandbox_part *const *p = s->parts; *p; p++)
+		if ((*p)->tick)
+			soon |= (*p)->tick(s, now);
+	return soon;
+}
+
 int sandbox_parts_load(struct sandbox *b, json_t *row, struct err *e)
 {
 	int r = 0;

@@ -48,6 +48,9 @@ struct sandbox_part {
 	/* @b gets what @from has in its place: the requests are still their own. */
 	void (*moved)(struct sandbox *b, struct sandbox *from);
 
+	/* Of all sandboxes: what is to be done now and then. Whether it is to be called again within a moment. */
+	bool (*tick)(struct service *s, uint64_t now);
+
 	/* --- its row --- */
 	/*
 	 * From its row, before it is listed; @field is what ->store wrote, NULL when it is not there. Then, when it is listed and
@@ -80,6 +83,7 @@ void sandbox_parts_entered(struct sandbox *b);
 int sandbox_parts_start(struct sandbox *b, struct err *e);
 void sandbox_parts_noted(struct sandbox *b, const struct who *who);
 void sandbox_parts_reached(struct sandbox *b);
+bool sandbox_parts_tick(struct service *s, uint64_t now);
 void sandbox_parts_moved(struct sandbox *b, struct sandbox *from);
 /* Takes the fields of all parts out of a row's JSON: referenced, NULL without memory. */
 json_t *sandbox_parts_take_fields(const struct service *s, json_t *row);

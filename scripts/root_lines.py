@@ -11,6 +11,8 @@ import re
 import subprocess
 import sys
 
+from layers import Layers
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = 'cloche-warden'
 APART = ('base', 'linux', 'proto')
@@ -26,12 +28,16 @@ def code_lines(path):
 
 
 def objects(build):
-    """Source of each object of the program's flavour, and of its main file."""
+    """Source of each object that the program may be linked with, and of its main file, as the linker meets them."""
+    layers = ['warden', *dict.fromkeys(Layers(os.path.join(ROOT, 'src/layers.txt')).below['warden'])]
+    place = {f'lib{layer.replace("/", "_")}-static.a.p': i for i, layer in enumerate(layers)} | {PROGRAM + '.p': -1}
+    found = []
     with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as f:
         for c in json.load(f):
-            folder = c['output'].split('/')[0]
-            if folder.endswith('-static.a.p') or folder == PROGRAM + '.p':
-                yield os.path.join(build, c['output']), os.path.normpath(os.path.join(c['directory'], c['file']))
+            at = place.get(c['output'].split('/')[0])
+            if at is not None:
+                found.append((at, os.path.join(build, c['output']), os.path.normpath(os.path.join(c['directory'], c['file']))))
+    return [x[1:] for x in sorted(found)]
 
 
 def symbols(path):

@@ -13,7 +13,7 @@ static const struct {
 	{ "/proc/sys/net/core/somaxconn", "1024" },
 	{ "/proc/sys/net/core/optmem_max", "65536" },
 	{ "/proc/sys/net/ipv4/tcp_max_tw_buckets", "4096" },
-	/* Three times what the other end may hold back: a copy of a connection makes room for all of that (memory/guard.c). */
+	/* Three times what the other end may hold back: a copy of a connection makes room for all of that (memory/socket_guard.c). */
 	{ "/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456" },
 	{ "/proc/sys/net/ipv4/tcp_wmem", "4096 16384 2097152" },
 };

@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "memory/guard.h"
+#include "memory/socket_guard.h"
 #include "memory/sysv_reader.h"
 #include "memory/writer.h"
 #include "proto/memory.h"
@@ -102,7 +102,7 @@ struct external {
 
 struct dump {
 	int agent_pidfd, table_fd, freezer, out, control;
-	struct guard guard;
+	struct socket_guard guard;
 	pid_t agent;
 	int root; /* the sandbox's, as the agent has it */
 	uint64_t root_mount;
@@ -288,7 +288,7 @@ int queue_refuse(const struct dump *d, struct err *e); /* POSIX message queues *
 
 /* ---- sysv.c ---- */
 int sysv_enter(struct dump *d, struct err *e); /* before privileges are dropped */
-int sysv_start(struct dump *d, struct err *e); /* likewise; behind guard_start() */
+int sysv_start(struct dump *d, struct err *e); /* likewise; behind socket_guard_start() */
 int sysv_read(struct dump *d, struct err *e); /* objects of what the IPC namespace holds */
 /* The object of a mapping that is System V shared memory. */
 int sysv_vma(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);

@@ -244,7 +244,7 @@ static int read_processes(struct dump *d, struct err *e)
 	if (r == 0)
 		r = object_link(d, e);
 	sysv_reader_stop(&d->sysv_reader); /* and what it had attached */
-	guard_end(&d->guard); /* it ends while memory is copied: nobody waits for that */
+	socket_guard_end(&d->guard); /* it ends while memory is copied: nobody waits for that */
 	return r;
 }
 
@@ -357,7 +357,7 @@ static int run(struct dump *d, struct err *e)
 	if (r == 0)
 		r = wait_word(d, "go", NULL, e);
 	sysv_reader_stop(&d->sysv_reader);
-	guard_stop(&d->guard); /* before anybody could see them */
+	socket_guard_stop(&d->guard); /* before anybody could see them */
 	object_close(d);
 	stop_release(d);
 	if (r == 0)
@@ -418,7 +418,7 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = sysv_enter(&d, &e);
 	if (r == 0)
-		r = guard_start(&d.guard, d.agent_pidfd, &e);
+		r = socket_guard_start(&d.guard, d.agent_pidfd, &e);
 	if (r == 0)
 		r = sysv_start(&d, &e);
 	if (r == 0)
@@ -431,7 +431,7 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = run(&d, &e);
 	sysv_reader_stop(&d.sysv_reader);
-	guard_stop(&d.guard);
+	socket_guard_stop(&d.guard);
 	if (r < 0)
 		tell(&d, &e);
 	return r < 0 ? 1 : 0; /* descriptors, memory, and who is held: the kernel takes all of it back */

@@ -257,7 +257,7 @@ static int let_flow(struct dump *d, struct object *a, struct object *b, struct e
 
 	for (unsigned i = 0; r == 0 && i < 2; i++)
 		if (end[i] && socket_number(end[i]->fd, SOL_SOCKET, SO_PEEK_OFF) < 0)
-			r = guard_change(&d->guard, GUARD_ROOM, end[i]->fd);
+			r = socket_guard_change(&d->guard, GUARD_ROOM, end[i]->fd);
 	for (unsigned ms = 0; r == 0 && !has_come(a, b) && ms < FLOW_MS; ms++) {
 		for (unsigned i = 0; i < 2; i++)
 			if (end[i] && !end[i]->socket->failed && socket_number(end[i]->fd, SOL_SOCKET, SO_PEEK_OFF) < 0)
@@ -267,7 +267,7 @@ static int let_flow(struct dump *d, struct object *a, struct object *b, struct e
 		for (unsigned i = 0; r == 0 && i < 2; i++)
 			r = end[i] ? look_tcp(end[i], &info, &revents, e) : 0;
 	}
-	if (guard_undo(&d->guard) < 0 && r == 0)
+	if (socket_guard_undo(&d->guard) < 0 && r == 0)
 		return err_set(e, ERR_INTERNAL, -EIO, "leave a socket of process %u as it was", a->p->pid);
 	return r < 0 && !e->msg[0] ? err_sys(e, ERR_INTERNAL, r, "make room in a socket of process %u", a->p->pid) : r;
 }

@@ -354,9 +354,9 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e)
 	if (r < 0)
 		return r;
 	o = &d->object[at];
-	r = guard_change(&d->guard, GUARD_PEEK, o->fd);
+	r = socket_guard_change(&d->guard, GUARD_PEEK, o->fd);
 	if (r < 0) {
-		guard_undo_peek(&d->guard, o->fd);
+		socket_guard_undo_peek(&d->guard, o->fd);
 		return err_sys(e, ERR_INTERNAL, r, "look into a socket of process %u", o->p->pid);
 	}
 	r = 1;
@@ -365,7 +365,7 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e)
 		r = i < MESSAGES_MAX ? read_message(d, at, data, e) :
 				       proc_refuse(d->object[at].p, e, "has more than %u messages in a socket", MESSAGES_MAX);
 	r = r < 0 ? r : 0;
-	undone = guard_undo_peek(&d->guard, d->object[at].fd);
+	undone = socket_guard_undo_peek(&d->guard, d->object[at].fd);
 	if (undone == -EOWNERDEAD && r == 0)
 		return err_set(e, ERR_INTERNAL, -EIO, "a socket of process %u was set back by cloche-dump itself: its guard was killed",
 			       d->object[at].p->pid);

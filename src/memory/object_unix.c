@@ -128,7 +128,7 @@ static int read_path(struct opened *x, struct err *e)
 	path_of(k, path);
 	if (!path[0])
 		return 0;
-	file = guard_file(&x->d->guard, x->o->fd);
+	file = socket_guard_file(&x->d->guard, x->o->fd);
 	self = sys_openat(AT_FDCWD, "/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (file < 0 || self < 0)
 		return proc_refuse(x->p, e, "has the unix socket %.100s, and where that is cannot be told", path);
@@ -164,7 +164,7 @@ static int read_cred(struct opened *x, struct err *e)
 
 	if (getsockopt(x->o->fd, SOL_SOCKET, SO_PEERCRED, &c, &len) < 0 || c.uid == UINT32_MAX)
 		return 0;
-	pid = guard_change(&x->d->guard, GUARD_CRED, x->o->fd);
+	pid = socket_guard_change(&x->d->guard, GUARD_CRED, x->o->fd);
 	if (pid <= 0 || !proc_map(&x->d->uids, c.uid, &k->cred[1]) || !proc_map(&x->d->gids, c.gid, &k->cred[2]))
 		return proc_refuse(x->p, e, "has a unix socket whose other end was made by a process outside");
 	k->cred[0] = (uint32_t)pid;

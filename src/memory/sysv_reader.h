@@ -20,7 +20,7 @@ struct sysv_told {
 	uint64_t at, end; /* where the reader has attached it itself: nobody else has; else 0 */
 };
 
-/* We are in the sandbox's IPC namespace, and the next child is among its processes (guard_start). */
+/* We are in the sandbox's IPC namespace, and the next child is among its processes (socket_guard_start). */
 int sysv_reader_start(struct sysv_reader *g, int agent_pidfd, struct err *e);
 /* A file of struct sysv_told, one after the other. The reader keeps what it has attached until it is stopped. */
 int sysv_reader_ask(struct sysv_reader *g, int *ret_file, struct err *e);

@@ -1,4 +1,4 @@
-#include "memory/guard.h"
+#include "memory/socket_guard.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "linux/caps.h"
@@ -170,7 +170,7 @@ static int give_up_rights(void)
 	return r == 0 ? confine_guard() : r;
 }
 
-int guard_start(struct guard *g, int agent_pidfd, struct err *e)
+int socket_guard_start(struct socket_guard *g, int agent_pidfd, struct err *e)
 {
 	int pair[2], r = sys_setns(agent_pidfd, CLONE_NEWPID); /* for the child that we start */
 	pid_t pid;
@@ -200,7 +200,7 @@ int guard_start(struct guard *g, int agent_pidfd, struct err *e)
 
 /* ---- cloche-dump's side ------------------------------------------------------------------------------------------ */
 
-static int ask(const struct guard *g, char what, int fd)
+static int ask(const struct socket_guard *g, char what, int fd)
 {
 	size_t nfds = 0;
 	int answer, r = fd_send(g->fd, &what, 1, &fd, fd >= 0 ? 1 : 0);
@@ -212,12 +212,12 @@ static int ask(const struct guard *g, char what, int fd)
 	return n == sizeof(answer) ? answer : n < 0 ? (int)n : -EPIPE;
 }
 
-int guard_change(struct guard *g, enum guard_what what, int fd)
+int socket_guard_change(struct socket_guard *g, enum socket_guard_what what, int fd)
 {
 	return ask(g, (char)what, fd);
 }
 
-int guard_file(struct guard *g, int fd)
+int socket_guard_file(struct socket_guard *g, int fd)
 {
 	const char what = GUARD_FILE;
 	size_t nfds = 0;
@@ -232,28 +232,28 @@ int guard_file(struct guard *g, int fd)
 	return answer < 0 ? answer : file;
 }
 
-int guard_undo(struct guard *g)
+int socket_guard_undo(struct socket_guard *g)
 {
 	return ask(g, GUARD_UNDO, -1);
 }
 
-int guard_undo_peek(struct guard *g, int fd)
+int socket_guard_undo_peek(struct socket_guard *g, int fd)
 {
 	const int none = -1;
 
-	if (guard_undo(g) == 0)
+	if (socket_guard_undo(g) == 0)
 		return 0;
 	return setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none)) < 0 ? -errno : -EOWNERDEAD;
 }
 
-void guard_end(struct guard *g)
+void socket_guard_end(struct socket_guard *g)
 {
 	fd_close(TAKE_FD(g->fd));
 }
 
-void guard_stop(struct guard *g)
+void socket_guard_stop(struct socket_guard *g)
 {
-	guard_end(g);
+	socket_guard_end(g);
 	if (g->pid <= 0)
 		return;
 	while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)

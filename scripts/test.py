@@ -191,6 +191,7 @@ def part_build(p):
     agent = os.path.join(BUILD, 'cloche-agent')
     if os.path.exists(agent):
         p.check('the agent stays below 1 MB', os.path.getsize(agent) < AGENT_MAX)
+    p.check('what stays root keeps to its budget of lines', p.run('scripts/root_lines.py', BUILD) == 0)
 
 
 def part_layers(p):

@@ -112,17 +112,6 @@ int digests_piece(int fd, uint64_t size, uint64_t n, uint32_t piece, const int *
 	return r;
 }
 
-bool digests_piece_is_none(const uint8_t sum[SHA256_SIZE])
-{
-	uint8_t none[SHA256_SIZE];
-	struct sha256 s;
-
-	sha256_init(&s);
-	add_u64(&s, UINT64_MAX);
-	sha256_end(&s, none);
-	return !memcmp(sum, none, sizeof(none));
-}
-
 void digests_bytes(const char *data, size_t len, uint8_t (*ret)[SHA256_SIZE])
 {
 	static_assert(DIGESTS_PIECE == PIECE_SIZE, "these are the same pieces");

@@ -9,8 +9,8 @@
 
 #include "base/sha256.h"
 
-#define DIGESTS_PIECE (64U << 10) /* files larger than one are summed up by pieces */
-#define DIGESTS_LARGE (1U << 20) /* the same, of machines' disks, and of layers up to version 3 */
+#define DIGESTS_PIECE (64U << 10) /* files are summed up by these */
+#define DIGESTS_LARGE (1U << 20) /* and machines' disks that are larger by these */
 #define DIGESTS_FILES (1U << 16)
 #define DIGESTS_PIECES (1U << 20) /* of all files */
 
@@ -24,8 +24,6 @@ int digests_sum(struct sha256 *s, int fd, uint64_t size, const int *stop, char *
 /* The same, of piece @n of a file of @size, each of @piece. */
 int digests_piece(int fd, uint64_t size, uint64_t n, uint32_t piece, const int *stop, char *buf,
 		  uint8_t ret[SHA256_SIZE]);
-/* If that is the sum of nothing but zeros. */
-bool digests_piece_is_none(const uint8_t sum[SHA256_SIZE]);
 /*
  * The BLAKE3 of each piece of DIGESTS_PIECE from @at on that is there, zeros for one that is nothing else: TREE_BUF in all,
  * or to the end. How many.

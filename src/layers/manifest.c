@@ -12,8 +12,6 @@
 
 static const char magic[8] = "cloche-L";
 
-#define FIRST_LEN (offsetof(struct manifest, meta) + SHA256_SIZE) /* of version 1 */
-
 const char *const layer_trees[LAYER_TREES] = { "u", "uu", "ud", "t", "k" };
 
 static void self_sum(const struct manifest *m, uint8_t ret[SHA256_SIZE])
@@ -21,7 +19,7 @@ static void self_sum(const struct manifest *m, uint8_t ret[SHA256_SIZE])
 	struct sha256 s;
 
 	sha256_init(&s);
-	sha256_add(&s, m, m->version == 1 ? offsetof(struct manifest, meta) : offsetof(struct manifest, self));
+	sha256_add(&s, m, offsetof(struct manifest, self));
 	sha256_end(&s, ret);
 }
 
@@ -67,19 +65,13 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || (st.st_size != sizeof(m) && st.st_size != FIRST_LEN))
+	if (!S_ISREG(st.st_mode) || st.st_size != sizeof(m))
 		return -EBADMSG;
-	memset(&m, 0, sizeof(m));
 	n = pread(fd, &m, sizeof(m), 0);
-	if (n != (ssize_t)st.st_size)
+	if (n != (ssize_t)sizeof(m))
 		return n < 0 ? -errno : -EBADMSG;
-	if (n == FIRST_LEN ? m.version != 1 : m.version < 2 || (m.version > MANIFEST_VERSION && m.version != (MANIFEST_VERSION | MANIFEST_UNSETTLED)))
+	if (m.version != MANIFEST_VERSION && m.version != (MANIFEST_VERSION | MANIFEST_UNSETTLED) && m.version != MANIFEST_VERSION_VM)
 		return -EBADMSG;
-	if (m.version == 1) {
-		memcpy(m.self, (const uint8_t *)&m + offsetof(struct manifest, meta), SHA256_SIZE);
-		memset((uint8_t *)&m + offsetof(struct manifest, meta), 0,
-		       offsetof(struct manifest, self) - offsetof(struct manifest, meta));
-	}
 	self_sum(&m, self);
 	if (memcmp(self, m.self, sizeof(self)) || memcmp(m.magic, magic, sizeof(magic)) ||
 	    !text_ok(m.id, sizeof(m.id)) || strcmp(m.id, id) || !text_ok(m.parent, sizeof(m.parent)) ||
@@ -94,8 +86,7 @@ int manifest_sum_files(int dir, const int *stop, const struct digests *known, st
 	AUTO_CLOSE int fs = sys_openat(dir, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	AUTO_FREE char *buf = malloc(TREE_BUF);
 	/* A machine's disks may be another layer's, too, for as long as that is there. */
-	const uint32_t piece = m->version < 3 ? 0 : m->version == 3 ? DIGESTS_LARGE : DIGESTS_PIECE;
-	const struct tree_sum how = { stop, buf, known, piece, m->version < 6 ? piece : 0, m->flags & SPEC_VM, m->version < 5 };
+	const struct tree_sum how = { stop, buf, known, m->version == MANIFEST_VERSION_VM, m->flags & SPEC_VM };
 	struct tree_facts facts = { 0 };
 	struct sha256 s;
 	int r = 0;

@@ -10,14 +10,11 @@
 
 struct digests;
 
-/*
- * 7: memory by the BLAKE3 of its pieces; 6: memory by its SHA-256, and all files by the BLAKE3 of their pieces; 5: only those larger than DIGESTS_PIECE; 4: by their SHA-256; 3: by pieces of
- * DIGESTS_LARGE; 2: large files are summed up whole; 1: and it ends, but for ->self, before ->meta.
- */
+/* Files and memory are summed up by the BLAKE3 of their pieces of DIGESTS_PIECE. */
 #define MANIFEST_VERSION 7U
-#define MANIFEST_MEMORY_PIECES 7U /* the first with those */
 #define MANIFEST_UNSETTLED 0x80000000U /* a bit of ->version: not on the disk for good, and in place of its memory's sums is what settle.c says */
-#define MANIFEST_VERSION_VM 3U /* a machine's disks are large, and mostly holes */
+/* Of a machine, whose disks are large and mostly holes: files by the SHA-256 of pieces of DIGESTS_LARGE, memory by that of the whole. */
+#define MANIFEST_VERSION_VM 3U
 #define MANIFEST_ID 32 /* an id, filled up with zeros */
 
 struct manifest {
@@ -49,7 +46,7 @@ void manifest_seal(struct manifest *m);
 int manifest_make(int dir);
 /* What is to be in that file, as far on the disk as flush_data() brings it. */
 int manifest_write(int fd, const struct manifest *m);
-/* -EBADMSG when it is not one, or not of @id. Also reads earlier versions: what those do not have is 0. */
+/* -EBADMSG when it is not one of these two, or not of @id. */
 int manifest_read(int dir, const char *id, struct manifest *ret);
 static inline bool manifest_unsettled(const struct manifest *m)
 {

@@ -119,7 +119,7 @@ int memory_fits(const struct mem_head *h, uint64_t limit, struct err *e)
 	return -ENOMEM;
 }
 
-/* As versions before MANIFEST_MEMORY_PIECES have it: the SHA-256 of the whole file. */
+/* As MANIFEST_VERSION_VM has it: the SHA-256 of the whole file. */
 static int sum_whole(int fd, const int *stop, uint64_t *ret_size, uint8_t *ret_sum)
 {
 	AUTO_FREE char *buf = malloc(STRETCH);
@@ -223,8 +223,7 @@ static int sum_file(int dir, const char *name, uint32_t version, const int *stop
 
 	if (fd < 0)
 		return fd;
-	return version < MANIFEST_MEMORY_PIECES ? sum_whole(fd, stop, ret_size, ret_sum) :
-						  sum_pieces(fd, stop, ret_size, ret_sum);
+	return version == MANIFEST_VERSION_VM ? sum_whole(fd, stop, ret_size, ret_sum) : sum_pieces(fd, stop, ret_size, ret_sum);
 }
 
 /* One without a head is none; and ->meta tells whether there is one. */

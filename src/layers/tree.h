@@ -55,17 +55,16 @@ struct tree_facts {
 
 /*
  * Adds everything about the tree at @dir that a sandbox could see to @s, in an order that depends on names only. Data
- * that is zeros is the same as a hole. Files that are larger than ->least are the sums of their pieces (digests.h),
- * which may be known: of DIGESTS_PIECE, each with its number, without those that are nothing but zeros; of DIGESTS_LARGE,
- * one after the other; or, as the first versions of layers have it, with 0, what is in them.
+ * that is zeros is the same as a hole. Files are the sums of their pieces (digests.h), which may be known: of DIGESTS_PIECE,
+ * each with its number, without those that are nothing but zeros; or, with ->large, of DIGESTS_LARGE, one after the other, and what
+ * is in them when they are no larger than one.
  */
 struct tree_sum {
 	const int *stop;
 	char *buf; /* TREE_BUF bytes */
 	const struct digests *known;
-	uint32_t piece, least;
+	bool large;
 	bool lone; /* that a file has several names means nothing: they are not in this tree */
-	bool sha; /* pieces are summed up as before version 5 */
 };
 int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret);
 /* A new one of ours, empty, open for reading: *ret. */

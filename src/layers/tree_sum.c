@@ -126,35 +126,19 @@ static int sum_pieces(struct sum *m, int fd, const struct stat *st)
 	return 0;
 }
 
-/* As version 4 has it. */
-static int sum_sha_pieces(struct sum *m, int fd, const struct stat *st)
+/* Files that are larger have sums of pieces. */
+static uint64_t least(const struct sum *m)
 {
-	uint64_t size = (uint64_t)st->st_size;
-	uint8_t sum[SHA256_SIZE];
-
-	for (uint64_t n = 0; n * DIGESTS_PIECE < size; n++) {
-		int r = digests_piece(fd, size, n, DIGESTS_PIECE, m->how->stop, m->how->buf, sum);
-
-		if (r < 0)
-			return r;
-		if (digests_piece_is_none(sum))
-			continue;
-		add_u64(m, n);
-		sha256_add(m->s, sum, SHA256_SIZE);
-	}
-	add_u64(m, UINT64_MAX);
-	return 0;
+	return m->how->large ? DIGESTS_LARGE : 0;
 }
 
 static int sum_data(struct sum *m, int fd, const struct stat *st)
 {
 	uint64_t size = (uint64_t)st->st_size;
 
-	if (!m->how->piece || size <= m->how->least)
+	if (size <= least(m))
 		return digests_sum(m->s, fd, size, m->how->stop, m->how->buf);
-	if (m->how->piece == DIGESTS_LARGE)
-		return sum_large(m, fd, st);
-	return m->how->sha ? sum_sha_pieces(m, fd, st) : sum_pieces(m, fd, st);
+	return m->how->large ? sum_large(m, fd, st) : sum_pieces(m, fd, st);
 }
 
 /* Whatever is known has no attributes, and needs not be opened. */
@@ -162,7 +146,7 @@ static bool is_known(const struct sum *m, const struct stat *st)
 {
 	uint8_t sum[SHA256_SIZE];
 
-	return (uint64_t)st->st_size > m->how->least && digests_find(m->how->known, st->st_ino, (uint64_t)st->st_size, 0, sum);
+	return (uint64_t)st->st_size > least(m) && digests_find(m->how->known, st->st_ino, (uint64_t)st->st_size, 0, sum);
 }
 
 static int sum_file(struct sum *m, int dir, const char *name, const struct stat *st)

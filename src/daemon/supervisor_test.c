@@ -9,7 +9,7 @@
 #include "daemon/conf.h"
 #include "daemon/folder.h"
 #include "daemon/identity.h"
-#include "warden/client.h"
+#include "warden/client/client.h"
 #include "warden/warden_test.h"
 
 #include <arpa/inet.h>

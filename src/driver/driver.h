@@ -12,7 +12,6 @@
 #include "engine/program.h"
 #include "engine/sandbox/sandbox.h"
 #include "vm/host/files.h"
-#include "warden/client.h"
 
 enum { DRIVER_FREEZE = 1 };
 
@@ -45,8 +44,6 @@ struct driver {
 };
 
 extern const struct driver container_driver;
-/* The same tier, made by a warden in another process. A sandbox of ours says itself which it is: sandbox.driver. */
-extern const struct driver container_remote;
 /* A virtual machine, jailed as a container of its own. */
 extern const struct driver vm_driver;
 /* NULL and ERR_UNSUPPORTED or ERR_INVALID for what is not there. */
@@ -58,8 +55,10 @@ struct engine_opts {
 	bool accounting; /* CPU time is counted */
 	bool one_shot; /* for one sandbox only */
 	const char *agent; /* NULL: beside the running program, else in the libexec folder */
-	bool remote; /* not in this process: ask the warden behind @warden_fd, and let all of the above be its matter */
-	int warden_fd; /* taken over */
+	/* Instead of a warden in this process, whose matter is then all of the above. @maker_arg is the engine's own: @maker_free ends it. */
+	const struct driver *maker;
+	void *maker_arg;
+	void (*maker_free)(void *arg);
 	/*
 	 * Called some times a second while a create takes long, and once behind it with NULL. @doing: one line for people of what is
 	 * waited for. Negative gives up, and is what the create returns, with ->e. Of a warden in this process only; NULL: nobody asks
@@ -67,7 +66,7 @@ struct engine_opts {
 	int (*waits)(void *arg, const char *doing, struct err *e);
 	void *arg;
 };
-/* Not remote: also sets this process' umask to 022. */
+/* Without ->maker: also sets this process' umask to 022. */
 int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e);
 void engine_free(struct engine *g);
 DEFINE_AUTO(struct engine, engine_free)
@@ -76,9 +75,9 @@ int engine_accel(struct engine *g, bool *ret_kvm, char *why, size_t size, struct
 /* As in engine_opts, 0 when nobody is there to ask. */
 int engine_waits(struct engine *g, const char *doing, struct err *e);
 bool engine_asks(const struct engine *g);
-/* One of them is NULL. */
-struct warden *engine_warden(struct engine *g);
-struct client *engine_client(struct engine *g);
+struct warden *engine_warden(struct engine *g); /* NULL: there is a maker */
+const struct driver *engine_maker(const struct engine *g);
+void *engine_maker_arg(const struct engine *g);
 
 /* Consumes READY and UP. An error when the agent failed, died or does not answer in time. */
 int sandbox_wait_up(struct tier_sandbox *s, int timeout_ms, struct err *e);

@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 
 struct engine {
-	struct warden *warden; /* in this process, or */
-	struct client *client; /* of one in another */
+	struct warden *warden; /* in this process, or NULL */
+	const struct driver *maker; /* as in engine_opts */
+	void *maker_arg;
+	void (*maker_free)(void *arg);
 	int (*waits)(void *arg, const char *doing, struct err *e); /* as in engine_opts */
 	void *arg;
 };
@@ -45,27 +47,29 @@ int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e)
 	char path[512];
 	int r = 0;
 
-	if (!o->agent && !o->remote) {
+	if (!o->agent && !o->maker) {
 		r = program_path("cloche-agent", path, sizeof(path), e);
 		w.env.agent = path;
 	}
 	if (r < 0)
 		return r;
 	g = calloc(1, sizeof(*g));
-	if (!g) {
-		fd_close(o->remote ? o->warden_fd : -1);
+	if (!g)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an engine");
-	}
 	g->waits = o->waits;
 	g->arg = o->arg;
 	/* What is made is for the sandbox's users, whatever who started us keeps from others: a root of mode 0700 lets none in. */
-	if (!o->remote)
+	if (!o->maker) {
 		umask(022);
-	r = o->remote ? client_connect(o->warden_fd, &g->client, e) : warden_new(&w, &g->warden, e);
+		r = warden_new(&w, &g->warden, e);
+	}
 	if (r < 0) {
 		free(g);
 		return r;
 	}
+	g->maker = o->maker;
+	g->maker_arg = o->maker_arg;
+	g->maker_free = o->maker_free;
 	*ret = g;
 	return 0;
 }
@@ -75,7 +79,8 @@ void engine_free(struct engine *g)
 	if (!g)
 		return;
 	warden_free(g->warden);
-	client_free(g->client);
+	if (g->maker)
+		g->maker_free(g->maker_arg);
 	free(g);
 }
 
@@ -109,7 +114,12 @@ struct warden *engine_warden(struct engine *g)
 	return g->warden;
 }
 
-struct client *engine_client(struct engine *g)
+const struct driver *engine_maker(const struct engine *g)
 {
-	return g->client;
+	return g->maker;
+}
+
+void *engine_maker_arg(const struct engine *g)
+{
+	return g->maker_arg;
 }

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/test.h"
 #include "driver/exec.h"
+#include "driver/remote/remote.h"
 #include "warden/warden_test.h"
 
 #include <sys/stat.h>
@@ -128,14 +129,12 @@ static struct done sh(struct box *b, const char *text)
 /* An engine on a warden in a process of its own. */
 static struct engine *engine_open(struct wt *w, const char *const *more)
 {
-	struct engine_opts o = { .remote = true };
 	struct engine *g = NULL;
 	struct err e = { 0 };
 
 	if (!wt_start(w, more))
 		return NULL;
-	o.warden_fd = TAKE_FD(w->sock);
-	if (engine_new(&o, &g, &e) < 0)
+	if (remote_open(TAKE_FD(w->sock), &g, &e) < 0)
 		printf("# engine: %s\n", e.msg);
 	return g;
 }
@@ -537,7 +536,7 @@ TEST(three_hundred_lives_with_four_at_once_leave_nothing)
 		CHECK_EQ(sh(b, "exit 3").status, 3 << 8);
 		if (i == ALIVE) { /* warmed up: the first of each kind has been made */
 			for (int k = 0; k < 500; k++) {
-				CHECK_EQ(client_counts(engine_client(s.g), &c, &e), 0);
+				CHECK_EQ(client_counts(remote_client(s.g), &c, &e), 0);
 				if (c.ready == POOL && !c.cleaning)
 					break;
 				wt_sleep_ms(10);
@@ -549,7 +548,7 @@ TEST(three_hundred_lives_with_four_at_once_leave_nothing)
 		}
 	}
 	for (int k = 0; k < 500; k++) {
-		CHECK_EQ(client_counts(engine_client(s.g), &c, &e), 0);
+		CHECK_EQ(client_counts(remote_client(s.g), &c, &e), 0);
 		if (c.ready == POOL && !c.cleaning)
 			break;
 		wt_sleep_ms(10);

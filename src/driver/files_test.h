@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "driver/driver.h"
 #include "driver/exec.h"
+#include "driver/remote/remote.h"
 #include "proto/file.h"
 #include "warden/warden_test.h"
 
@@ -23,7 +24,6 @@ struct ft {
 
 static inline bool ft_open(struct ft *t)
 {
-	struct engine_opts o = { .remote = true };
 	struct err e = { 0 };
 	bool ok;
 
@@ -34,8 +34,7 @@ static inline bool ft_open(struct ft *t)
 	t->spec.limits.pids = 256;
 	if (!wt_start(&t->w, NULL))
 		return false;
-	o.warden_fd = TAKE_FD(t->w.sock);
-	ok = engine_new(&o, &t->g, &e) == 0 && container_driver.create(t->g, &t->spec, &t->s, &e) == 0;
+	ok = remote_open(TAKE_FD(t->w.sock), &t->g, &e) == 0 && container_driver.create(t->g, &t->spec, &t->s, &e) == 0;
 	t->made = ok;
 	ok = ok && sandbox_wait_up(&t->s, 10000, &e) == 0;
 	if (!ok)

@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "proto/frame.h"
-#include "warden/client.h"
+#include "warden/client/client.h"
 
 #include <dirent.h>
 #include <limits.h>

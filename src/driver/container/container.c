@@ -45,8 +45,8 @@ static int container_create(struct engine *g, const struct sandbox_spec *spec, s
 	struct warden_sandbox *ws;
 	int r;
 
-	if (engine_client(g))
-		return container_remote.create(g, spec, ret, e);
+	if (engine_maker(g))
+		return engine_maker(g)->create(g, spec, ret, e);
 	r = warden_create(engine_warden(g), spec, &ws, e);
 	if (r == 1) {
 		r = wait_made(g, &ws, e);

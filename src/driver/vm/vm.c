@@ -15,7 +15,7 @@ static int vm_create(struct engine *g, const struct sandbox_spec *spec, struct t
 	*vm = *spec;
 	vm->flags |= SPEC_VM;
 	r = container_driver.create(g, vm, ret, e);
-	if (r == 0 && !engine_client(g))
+	if (r == 0 && !engine_maker(g))
 		ret->driver = &vm_driver;
 	return r;
 }

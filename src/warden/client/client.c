@@ -1,4 +1,4 @@
-#include "warden/client.h"
+#include "warden/client/client.h"
 #include "base/base.h"
 #include "warden/msg.h"
 

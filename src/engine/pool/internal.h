@@ -69,8 +69,8 @@ struct pool {
 	struct cleanup *queue, **queue_end;
 	bool guessed;
 	struct pool_guess guess;
-	struct prebuilt prebuilt; /* for whom sandboxes stand ahead */
-	uint64_t prebuilt_due; /* when one is made for who is on layers and has none standing; 0 = not seen yet */
+	struct prebuilt prebuilt; /* which requests sandboxes are prebuilt for */
+	uint64_t prebuilt_due; /* when one is made for a request on layers that has none; 0 = not seen yet */
 	uint64_t prebuilt_check; /* when to look whether they still have to; the maker's own */
 	unsigned waiting; /* requests that found nothing for them */
 	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
@@ -106,7 +106,7 @@ unsigned pool_busy(const struct pool *p);
 /* By the maker alone, who leaves room for it. */
 void pool_admit(struct pool *p, const struct pool_item *it);
 
-/* pool_prebuilt.c: what stands ahead. Of the maker's thread. */
+/* pool_prebuilt.c: prebuilt sandboxes. Of the maker's thread. */
 /* All that a create would do but handing it out, if there is for whom. -errno: the item is of no use any more. */
 int pool_prebuild(struct pool *p, struct pool_item *it);
 /* In how many ns one for who is on layers should be made; UINT64_MAX: there is nobody. Called locked. */

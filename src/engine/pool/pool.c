@@ -295,7 +295,7 @@ static void pause_for(struct pool *p, uint64_t ns)
 	pthread_cond_timedwait(&p->work, &p->lock, &ts);
 }
 
-/* What stands ahead by now may have taken the place. */
+/* A prebuilt sandbox may have taken the place by now. */
 static bool has_room(struct pool *p)
 {
 	bool room;
@@ -339,7 +339,7 @@ struct pool_item pool_pop(struct pool *p)
 	return it;
 }
 
-/* One that stands for somebody who does not come any more. Called locked. */
+/* One that is prebuilt for a request that is no longer repeated. Called locked. */
 static bool take_stale(struct pool *p, struct pool_item *ret)
 {
 	for (unsigned i = 0; i < p->ready; i++) {
@@ -585,7 +585,7 @@ static bool dead(const struct blank *s)
 	return poll(&p, 1, 0) != 0;
 }
 
-/* How little is left to be done to it: one that stands is the best, and other rules for a network cost most. */
+/* How little is left to do: a prebuilt one is the best, and other network rules cost most. */
 static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spec)
 {
 	const bool net = spec->flags & SPEC_NET;
@@ -594,7 +594,7 @@ static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spe
 	return (it->prebuilt ? 1U : 0U) + (same ? 2U : 0U);
 }
 
-/* Brings the oldest that fits to the front, one that stands before others. @number: of those that stand for @spec. */
+/* Brings the oldest that fits to the front, a prebuilt one before others. @number: of those prebuilt for @spec. */
 static bool find_fit(struct pool *p, const struct sandbox_spec *spec, uint64_t number)
 {
 	struct pool_item *best = NULL, first;

@@ -38,16 +38,16 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
 /* Ends every ready blank and waits for the cleaning. */
 void pool_free(struct pool *p);
 /*
- * For @spec. Waits for one if none is ready. A blank that died waiting is never handed out. It stands on new ground, or on what a
+ * For @spec. Waits for one if none is ready. A blank that died waiting is never handed out. It has new ids, or those that a
  * sandbox of the same tenant left: user ids, empty cgroups, a network namespace in which nothing was ever sent.
  * No process, mount or file of another is ever in it.
  */
 int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e);
-/* @spec: who asks twice in a row for the same gets ones that stand already, from then on; on layers, one. */
+/* After two equal requests in a row sandboxes are prebuilt for @spec; on layers, one is. */
 void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox_spec *spec);
 /* More of these will be asked for, at once: their memory is to be shared. */
 void pool_share_many(struct pool *p, const struct sandbox_spec *spec);
-/* A layer goes: nothing stands on it any more, in a moment. */
+/* A layer is being deleted: in a moment no prebuilt sandbox uses it. */
 void pool_drop_prebuilt(struct pool *p, const char *layer);
 /* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
 bool pool_limits_lifted(const struct blank *s, const struct cgroup_limits *l);

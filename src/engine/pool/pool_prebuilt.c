@@ -1,7 +1,7 @@
 /*
- * Sandboxes that stand ahead. For who asks for the same again and again: up to half of the pool, each as soon as its agent
- * is ready. On layers: one for each of a few requests, made of a blank that is ready a moment after the last was taken,
- * when who took it has what he came for: he and the maker would be in each other's way.
+ * Makes prebuilt sandboxes, in the maker's thread. For a request that is repeated, up to half of the pool is prebuilt, each
+ * sandbox as soon as its agent is ready. For requests on layers there is one prebuilt sandbox per request; it is made of a
+ * ready blank a moment after the last one was taken, because making it at once would slow down the create that took it.
  */
 #include "engine/pool/internal.h"
 #include "base/base.h"
@@ -22,7 +22,7 @@
 #define IDLE_NS (20 * LOOK_NS) /* nobody has asked for it in so long: it goes */
 #define SHORT_PART 16U /* of all memory, that should be left */
 
-/* For whom this one is to stand ahead: *ret and its number, or 0. Half of the pool stays as anybody can use it. */
+/* The request that this blank is prebuilt for: *ret and its number, or 0. Half of the pool stays usable for any request. */
 static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
 {
 	unsigned prebuilt = 0;
@@ -245,7 +245,7 @@ static bool take_blank(struct pool *p, const struct sandbox_spec *spec, struct p
 	return false;
 }
 
-/* The oldest that stands for nobody goes. */
+/* Ends the oldest blank that is not prebuilt. */
 bool pool_make_room(struct pool *p)
 {
 	struct pool_item it;

@@ -1,4 +1,4 @@
-/* One sandbox stands ahead for who comes back to a layer: with the real programs. */
+/* One sandbox is prebuilt for a layer that is asked for again: with the real programs. */
 #include "base/base.h"
 #include "base/test.h"
 #include "layers/seal_test.h"
@@ -63,15 +63,15 @@ static bool make_layer(struct wt *w, struct sandbox_spec *spec, char id[ID_SIZE]
 	return true;
 }
 
-/* Gets the one that stands, the next time or soon: it can be seen a moment before it is there to be had. */
-static bool get_standing(struct wt *w, const struct sandbox_spec *spec, struct st_box *b)
+/* Gets the prebuilt one, the next time or soon: it can be seen a moment before it can be taken. */
+static bool get_prebuilt(struct wt *w, const struct sandbox_spec *spec, struct st_box *b)
 {
 	for (int i = 0; i < 20; i++) {
-		pid_t stood = wait_prebuilt(w->pid, 0, true);
+		pid_t prebuilt = wait_prebuilt(w->pid, 0, true);
 
 		if (!st_create(w, spec, b))
 			return false;
-		if (stood > 0 && wt_pid(b->s.pidfd) == stood)
+		if (prebuilt > 0 && wt_pid(b->s.pidfd) == prebuilt)
 			return true;
 		if (!st_end(w, b))
 			return false;
@@ -92,7 +92,7 @@ TEST(who_comes_back_to_a_layer_gets_the_one_that_stands_and_it_was_nobodys)
 	char id[ID_SIZE], told[2][64];
 	struct sandbox_spec spec;
 	struct err e = { 0 };
-	pid_t stood, next;
+	pid_t prebuilt, next;
 	struct st_box b;
 	struct wt w;
 
@@ -101,14 +101,14 @@ TEST(who_comes_back_to_a_layer_gets_the_one_that_stands_and_it_was_nobodys)
 	CHECK(come_and_go(&w, &spec));
 	told[0][0] = '\0';
 	for (int i = 0; i < 2; i++) {
-		CHECK(get_standing(&w, &spec, &b));
-		stood = wt_pid(b.s.pidfd);
+		CHECK(get_prebuilt(&w, &spec, &b));
+		prebuilt = wt_pid(b.s.pidfd);
 		CHECK_EQ(st_run(&b, 0, "grep -qx first /etc/of-the-layer && echo changed > /etc/of-the-layer"), 0);
 		CHECK_EQ(st_run(&b, 0, "cat /run/cloche/generation"), 0);
 		snprintf(told[i], sizeof(told[i]), "%.60s", b.out);
 		/* The next is there before this one has gone: they have nothing in common. */
-		next = wait_prebuilt(w.pid, stood, true);
-		CHECK(next > 0 && next != stood);
+		next = wait_prebuilt(w.pid, prebuilt, true);
+		CHECK(next > 0 && next != prebuilt);
 		CHECK(st_end(&w, &b));
 	}
 	CHECK(strlen(told[0]) > 16 && strcmp(told[0], told[1]) != 0);
@@ -127,16 +127,16 @@ TEST(what_stands_dies_with_a_warden_that_is_killed)
 {
 	char id[ID_SIZE], path[64];
 	struct sandbox_spec spec;
-	pid_t stood;
+	pid_t prebuilt;
 	struct wt w;
 
 	CHECK(make_layer(&w, &spec, id));
 	CHECK(come_and_go(&w, &spec));
 	CHECK(come_and_go(&w, &spec));
-	stood = wait_prebuilt(w.pid, 0, true);
-	CHECK(stood > 0);
+	prebuilt = wait_prebuilt(w.pid, 0, true);
+	CHECK(prebuilt > 0);
 	kt_crash(&w);
-	snprintf(path, sizeof(path), "/proc/%d/root/etc/of-the-layer", (int)stood);
+	snprintf(path, sizeof(path), "/proc/%d/root/etc/of-the-layer", (int)prebuilt);
 	for (int i = 0; i < 1000 && access(path, F_OK) == 0; i++)
 		wt_sleep_ms(5);
 	CHECK(access(path, F_OK) < 0);

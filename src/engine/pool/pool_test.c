@@ -285,7 +285,7 @@ static uint64_t sched_slice_of(pid_t pid)
 	return syscall(SYS_sched_getattr, pid, &a, sizeof(a), 0) < 0 ? UINT64_MAX : a.runtime;
 }
 
-/* They give way while they are made, and to nobody once they are somebody's, whether they stood ahead or not. */
+/* They give way while they are made, and no longer once they are handed out, whether they were prebuilt or not. */
 TEST(a_sandbox_that_is_handed_out_has_its_usual_turn_on_the_cpu)
 {
 	static const char *const more[] = { "--pool", "4", NULL };
@@ -384,7 +384,7 @@ TEST(what_is_made_besides_never_takes_the_place_of_one_in_the_making)
 	items[1].prebuilt = 0;
 	CHECK(pool_make_room(p));
 	CHECK_EQ(p->ready, 1);
-	CHECK(p->queue && p->queue->blank.slot == 2); /* the one that stood for nobody */
+	CHECK(p->queue && p->queue->blank.slot == 2); /* the one that was prebuilt for no current request */
 	CHECK_EQ(items[p->first].blank.slot, 1);
 	free(p->queue);
 	p->queue_end = &p->queue;

@@ -1,6 +1,6 @@
 /*
- * For whom sandboxes are set up before they are asked for. Most clients ask for the same again and again: then all of
- * it can be there, image included, and a create only hands it out. For anybody else such a sandbox is of no use.
+ * Which requests sandboxes are prebuilt for. Most clients send the same request again and again. A prebuilt sandbox has
+ * everything that request needs, image included, so a create only hands it out; other requests cannot use it.
  */
 #pragma once
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 #define PREBUILT_LAYERED 4U /* on layers: as many requests, and one sandbox for each */
 #define PREBUILT_KNOWN 8U /* those, and who was there once */
 
-/* What stands on layers (a warm template) is asked for in turns with others, and one is enough: it is made anew at once. */
+/* Requests on layers (warm templates) come in turns; one prebuilt sandbox for each is enough, since it is replaced at once. */
 struct prebuilt_layered {
 	struct sandbox_spec spec; /* the tenant's own */
 	uint64_t number; /* 0 = asked for once */
@@ -29,22 +29,22 @@ struct prebuilt {
 	struct prebuilt_layered layered[PREBUILT_KNOWN];
 };
 
-/* Whether @spec is what they stand for, whoever asks. */
+/* Whether sandboxes are prebuilt for @spec, of any tenant. */
 bool prebuilt_same(const struct prebuilt *t, const struct sandbox_spec *spec);
-/* The number of what stands for @spec, on layers or not; 0 = nothing does. */
+/* The number of what is prebuilt for @spec, on layers or not; 0 = nothing is. */
 uint64_t prebuilt_number(const struct prebuilt *t, const struct sandbox_spec *spec);
 /* Whether anything that has @number is still of use. */
 bool prebuilt_current(const struct prebuilt *t, uint64_t number);
 /*
- * Somebody asked for @spec. Returns whether that changed for whom they stand: two in a row do; on layers, who comes a
- * second time, while not many others came in between.
+ * Counts a request for @spec. Returns whether that changed what is prebuilt: two equal requests in a row do; on layers, a
+ * second one does when not many others came in between.
  */
 bool prebuilt_learn(struct prebuilt *t, const struct sandbox_spec *spec);
-/* For nobody, until two in a row ask again. */
+/* Nothing is prebuilt until there are two equal requests in a row again. */
 void prebuilt_forget(struct prebuilt *t);
-/* No more for that one of the layered. */
+/* Nothing is prebuilt for that request on layers. */
 void prebuilt_forget_layered(struct prebuilt *t, uint64_t number);
-/* No more for those of the layered that nobody has asked for since @time (of the monotonic clock, in ns). */
+/* Nothing is prebuilt for requests on layers whose last one was before @time (of the monotonic clock, in ns). */
 void prebuilt_expire(struct prebuilt *t, uint64_t time);
 /* No more for who is on @layer, which is going. Returns whether there was one. */
 bool prebuilt_forget_layer(struct prebuilt *t, const char *layer);

@@ -1,7 +1,7 @@
 /*
  * Sandboxes whose processes share their memory: made by holders (engine/blank/stash.h), of which the maker starts one for each
- * layer that is asked for again. Who asks for many at once says so (SPEC_MANY); who asks for the same twice gets one that
- * stands ahead (pool_prebuilt.c), which is made by a holder, too. Whatever a holder cannot do is done without it: then the
+ * layer that is asked for again. Who asks for many at once says so (SPEC_MANY); a request that is repeated gets a
+ * prebuilt one (pool_prebuilt.c), which is made by a holder, too. Whatever a holder cannot do is done without it: then the
  * agent is an ordinary one, and reads the image.
  *
  * Holders take memory that nobody's quota counts, so they are few, and go when nobody has asked for theirs in a while,

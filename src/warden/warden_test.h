@@ -198,6 +198,16 @@ static inline unsigned wt_mounts(pid_t pid)
 	return n;
 }
 
+/* Waits until there are no more than @most: in the host's namespace other tests mount things, too. How many there are. */
+static inline unsigned wt_mounts_wait(pid_t pid, unsigned most)
+{
+	unsigned n;
+
+	for (unsigned i = 0; (n = wt_mounts(pid)) > most && i < 500; i++)
+		poll(NULL, 0, 10);
+	return n;
+}
+
 /* The process behind a pidfd, -1 when it is gone. */
 static inline pid_t wt_pid(int pidfd)
 {

@@ -203,6 +203,12 @@ def part_layers(p):
             with open(os.path.join(tmp, name), 'w', encoding='utf-8') as f:
                 f.write(text)
         p.check('an include that points up is refused', p.run('scripts/layers.py', tmp) == 1)
+    p.check('links, paths, cells and words of the documents', p.run('scripts/docs.py') == 0)
+    for text in ('[a](b.md)', '`src/no/such.c`', '|' + 'x' * 200 + '|', 'it stands'):
+        with tempfile.TemporaryDirectory() as tmp:
+            with open(os.path.join(tmp, 'a.md'), 'w', encoding='utf-8') as f:
+                f.write(text + '\n')
+            p.check(f'a document with {text[:15]} is refused', p.run('scripts/docs.py', tmp) == 1)
     p.check('nothing that headers declare is unused', p.run('scripts/dead.py') == 0)
     with tempfile.TemporaryDirectory() as tmp:
         os.mkdir(os.path.join(tmp, 'src'))

@@ -20,7 +20,7 @@ LIST = 'tests/messages.txt'
 
 SAYS = {
     'err_set', 'err_sys', 'err_wrap', 'err_remedy', 'log_error', 'log_warn', 'log_info', 'show_warn', 'proc_refuse',
-    'jin_bad', 'probe_say', 'probe_end', 'bad', 'refuse', 'tar_skip', 'say', 'advise', 'NEED', 'damaged', 'odd',
+    'jin_bad', 'json_read_bad', 'probe_say', 'probe_end', 'bad', 'refuse', 'tar_skip', 'say', 'advise', 'NEED', 'damaged', 'odd',
     'give_up', 'lost', 'box_lose', 'box_discard', 'plan_refuse', 'broken', 'invalid', 'too_large', 'check_one',
 }
 # Kernel files, SQL, header lines, programs: texts that are read by programs, or by us.
@@ -42,13 +42,16 @@ PLAIN = (
     (r'\bcan not\b', 'cannot'),
     (r'\b(is|are) wanted\b', 'expected …'),
     (r'\b(is|are|was|were) told\b|\btells?\b', 'says, prints, describes'),
-    (r'\b(some|no|any|every)body\b', 'the process, the owner, the caller …'),
+    (r'(?<!as )\b(some|no|any|every)body\b', 'the process, the owner, the caller …'),
     (r'\bwho (may|is|has|can)\b', 'the caller, the owner …'),
     (r'\bstands?\b|\bstood\b', 'is ready, is based on, is in'),
     (r'\bgo(es)? on\b', 'continues'),
     (r'\bsuch an?\b', 'name the thing'),
-    (r'\bnonsense\b', 'invalid'),
-    (r'\bwould have it\b|\bmakes? no sense\b', 'invalid'),
+    (r'\bnonsense\b|\bmakes? no sense\b', 'invalid'),
+    (r'(?<!there )\bis no (?!longer)|\bis none\b', 'is not a …, has no …'),
+    (r'\b(is|are) gone\b', 'has ended, does not exist, was removed'),
+    (r'\bmeanwhile\b', 'in the meantime'),
+    (r'\bgarbled\b', 'malformed'),
 )
 
 
@@ -120,9 +123,10 @@ def check(root):
     lines, ok = listing(root), True
     for line in lines:
         for pattern, instead in PLAIN:
-            if line.startswith('  ') and re.search(pattern, line):
+            m = line.startswith('  ') and re.search(pattern, line)
+            if m:
                 ok = False
-                print(f'not plain ({instead}): {line.strip()}')
+                print(f'not plain: "{m.group()}" (better: {instead}) in: {line.strip()[:200]}')
     try:
         with open(os.path.join(root, LIST), encoding='utf-8') as f:
             known = f.read().splitlines()

@@ -218,6 +218,19 @@ def part_layers(p):
             with open(os.path.join(tmp, 'src', name), 'w', encoding='utf-8') as f:
                 f.write(text)
         p.check('a function that nobody calls is found', p.run('scripts/dead.py', tmp) == 1)
+    p.check('messages are plain and listed in tests/messages.txt', p.run('scripts/messages.py', '--check') == 0)
+    with tempfile.TemporaryDirectory() as tmp:
+        for folder in ('src/base', 'tests'):
+            os.makedirs(os.path.join(tmp, folder))
+        with open(os.path.join(tmp, 'src/base/a.c'), 'w', encoding='utf-8') as f:
+            f.write('int f(struct err *e)\n{\n\treturn err_set(e, ERR_INVALID, -EINVAL, "a list "\n\t\t"is wanted");\n}\n')
+        p.check('a message that is not listed is refused', p.run('scripts/messages.py', '--check', tmp) == 1)
+        p.run('scripts/messages.py', '--update', tmp)
+        p.check('a message that is not plain is refused', p.run('scripts/messages.py', '--check', tmp) == 1)
+        with open(os.path.join(tmp, 'src/base/a.c'), 'w', encoding='utf-8') as f:
+            f.write('int f(struct err *e)\n{\n\treturn err_set(e, ERR_INVALID, -EINVAL, "must be an array");\n}\n')
+        p.run('scripts/messages.py', '--update', tmp)
+        p.check('a plain message that is listed passes', p.run('scripts/messages.py', '--check', tmp) == 0)
 
 
 def part_unit(p):

@@ -90,7 +90,7 @@ struct tenant *api_tenant(struct api *a, struct http_req *q, const struct who *w
 	struct tenant *t = who->tenant;
 
 	if (name && who->scope != SCOPE_ADMIN) {
-		err_set(e, ERR_DENIED, -EPERM, "only an admin may look at other tenants");
+		err_set(e, ERR_DENIED, -EPERM, "only an admin may access other tenants");
 		return NULL;
 	}
 	if (name)
@@ -112,7 +112,7 @@ const char *api_bearer(const struct http_req *q)
 	return strncmp(h, "noid_tok_cloche_", 16) ? h : h + 9;
 }
 
-/* Knocks that were refused are noted, but not so that who knocks fills the log: one a second. */
+/* Requests without a valid token are recorded, at most one per second, so that they cannot fill the log. */
 static void note_refused(struct api *a, const struct http_req *q, const char *why)
 {
 	struct audit_rec rec = { .kind = "auth.fail", .request_id = http_request_id(q) };
@@ -136,7 +136,7 @@ int api_note(struct http_req *q, struct tenant *t, enum scope scope, const char 
 	struct caller *c = http_note(q);
 
 	if (t->gone)
-		return err_set(e, ERR_NOT_FOUND, -ENOENT, "its tenant is gone");
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "the token's tenant was removed");
 	*c = (struct caller){ .tenant = t, .scope = scope };
 	snprintf(c->token, sizeof(c->token), "%s", token);
 	return 0;
@@ -154,13 +154,14 @@ int api_share(struct http_req *q, struct err *e)
 	http_give(q, &t->conns, &t->unsent);
 	if (t->conns > http_conns_max(q) / 2) {
 		http_last(q);
-		err_set(e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has %u connections, as many as it may", t->id,
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has reached its limit of %u connections", t->id,
 			t->conns - 1);
-		err_remedy(e, "close some, or use one for several requests");
+		err_remedy(e, "close some connections, or send several requests over one");
 		return -EAGAIN;
 	}
 	if (http_method(q) == HTTP_M_GET && t->unsent > API_UNSENT_MAX)
-		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "%zu bytes of other answers wait to be read", t->unsent);
+		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "too many unread answers (%zu bytes are waiting to be read)",
+			       t->unsent);
 	return 0;
 }
 
@@ -178,14 +179,14 @@ int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_r
 		return api_note(q, tenant_find(a->s->access, TENANT_DEFAULT), SCOPE_ADMIN, name, e);
 	}
 	if (!text) {
-		err_set(e, ERR_UNAUTHORIZED, -EACCES, "a token is needed");
+		err_set(e, ERR_UNAUTHORIZED, -EACCES, "missing token");
 		err_remedy(e, "send it as `Authorization: Bearer TOKEN`");
 		return -EACCES;
 	}
 	r = token_check(a->s->access, text, &k, &mark, ret_retry, e);
 	if (r == 0 && k->scope < scope) {
-		r = err_set(e, ERR_DENIED, -EPERM, "this token may '%s', and '%s' is needed", scope_name(k->scope),
-			    scope_name(scope));
+		r = err_set(e, ERR_DENIED, -EPERM, "this token has scope '%s'; the call needs '%s'",
+			    scope_name(k->scope), scope_name(scope));
 		err_remedy(e, "use a token with a larger scope");
 	}
 	if (r == 0)
@@ -225,8 +226,8 @@ static int let_in(struct api *a, struct http_req *q, const struct route *r)
 }
 
 /*
- * What changes something is noted, and that takes room. When the disk is almost full, the last of it is for what gives some
- * back or ends something; what a process reads or is told is noted nowhere.
+ * Calls that change something are recorded, which needs disk space. When the disk is almost full, the last of it is for
+ * calls that free space or end something. Calls that read, or that write to a process's stdin, are not recorded.
  */
 static bool takes_room(const struct route *r)
 {

@@ -27,7 +27,7 @@ struct standing {
 struct api {
 	struct service *s;
 	struct router *router;
-	uid_t owner; /* who started the daemon: may come by the unix socket without a token */
+	uid_t owner; /* the user that started the daemon: needs no token on the unix socket */
 	const char *noid_isolation;
 	const char *ports_domain; /* servers inside are {port}-{id}. of it; "" = by path only */
 	uint64_t started_ns;
@@ -65,23 +65,24 @@ void api_look_at_standing(struct api *a);
  */
 bool api_awake(struct api *a, struct http_req *q, const struct route *r);
 /*
- * Letting in, in steps, for who has other ways in, too: the token of the request, if it may so much; noting who it is;
- * its tenant's share of connections. Each fills @e and answers nothing; api_refuse() does.
+ * Admission in steps, for code that also accepts other credentials: api_try() checks the token and scope of the request,
+ * api_note() stores its caller, api_share() checks the tenant's number of connections. Each fills @e and sends no
+ * answer; api_refuse() does.
  */
 const char *api_bearer(const struct http_req *q); /* the token that was sent, or NULL */
 int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_retry, struct err *e);
 int api_note(struct http_req *q, struct tenant *t, enum scope scope, const char *token, struct err *e);
 int api_share(struct http_req *q, struct err *e);
 void api_refuse(struct api *a, struct http_req *q, const struct err *e, unsigned retry);
-/* Who calls, once it was let in. */
+/* The caller of an admitted request. */
 struct who api_who(struct http_req *q);
 
 /* A tenant an admin may name with ?tenant=, else the caller's own. NULL and ERR_NOT_FOUND. */
 struct tenant *api_tenant(struct api *a, struct http_req *q, const struct who *who, struct err *e);
 
 /*
- * A request that takes time. It outlives the client: when that hangs up, ->q is NULL from then on, and what was begun
- * goes on.
+ * A request that takes time. It outlives the client: when the client hangs up, ->q becomes NULL, and the work that was
+ * begun continues.
  */
 struct call {
 	struct api *api;
@@ -89,7 +90,7 @@ struct call {
 	struct who who;
 	bool pending; /* something will call back and end it */
 	const struct route *route;
-	void (*gone)(struct call *c); /* told when the client hangs up, or NULL */
+	void (*gone)(struct call *c); /* called when the client hangs up, or NULL */
 	void (*body)(struct call *c, const char *data, size_t len);
 	struct sandbox *sandbox; /* referenced and in use, or NULL */
 	struct exec *exec; /* referenced, or NULL */
@@ -103,11 +104,11 @@ struct call {
 struct call *call_new(struct api *a, struct http_req *q, const struct route *r);
 /* Ends the call; the request must have been answered, or be gone. */
 void call_free(struct call *c);
-/* Each answers (if somebody is still there) and ends the call. */
+/* Each answers (if the client is still connected) and ends the call. */
 void call_fail(struct call *c, const struct err *e);
 void call_json(struct call *c, int status, struct buf *b); /* takes the content over */
 void call_empty(struct call *c, int status);
-/* Whether the caller may have a large answer now: who does not read what it has got must wait. */
+/* Whether the caller may get a large answer now: a caller with too many unread bytes must read them first. */
 int call_room(const struct call *c, size_t more, struct err *e);
 /* A long answer: fails when it did not fit into its buffer. */
 void call_list(struct call *c, struct json *j);

@@ -1,6 +1,6 @@
 /*
- * One that starts an exec, or one that comes (back) to it. Who starts a command without a terminal sets its pace; who
- * comes back reads what was kept, at its own.
+ * A WebSocket that starts an exec, or attaches to one. A client that starts a command without a terminal sets its pace:
+ * the command waits while the client does not read. A client that attaches reads the kept output at its own pace.
  */
 #include "api/attach.h"
 #include "base/base.h"
@@ -10,7 +10,7 @@
 
 #define MESSAGE_MAX (4U * 1024U * 1024U)
 #define PIECE (64U * 1024U)
-#define REPLAY (64U * 1024U) /* of a terminal, for who does not say what it has seen */
+#define REPLAY (64U * 1024U) /* of a terminal's output, for a client that gives no offset */
 #define IN_HIGH (MIB / 2) /* of stdin that waits: the client is held above, and let go on below the other */
 #define IN_LOW (MIB / 4)
 #define SIZE_MAX_CELLS 10000
@@ -28,7 +28,7 @@ struct attach {
 	struct exec_watch watch;
 	struct standing standing;
 	bool direct; /* we are its sink */
-	bool told; /* that it has started */
+	bool told; /* the start was reported */
 	bool held; /* stdin: the client waits */
 	bool gaps; /* something was not there any more */
 	uint64_t at[2]; /* read so far, when not direct */
@@ -233,7 +233,7 @@ static void begin(struct attach *t, const uint8_t *data, size_t len)
 	}
 	exec_watch(t->exec, &t->watch, on_change, t);
 	hold_until_started(t);
-	say_started(t); /* one that started at once told nobody: we were not watching yet */
+	say_started(t); /* an exec that started at once was not watched yet */
 }
 
 static int resize_json(struct exec *x, const char *data, size_t len, struct err *e)
@@ -263,7 +263,8 @@ static void on_bytes(struct attach *t, const uint8_t *data, size_t len)
 	else if (len > 5 && data[0] == WS_SIZE && t->kind->json_size)
 		r = resize_json(t->exec, (const char *)data + 1, len - 1, &e);
 	else
-		r = err_set(&e, ERR_INVALID, -EINVAL, "a message begins with 3 (stdin) or 4 (size)");
+		r = err_set(&e, ERR_INVALID, -EINVAL,
+			    "the first byte of a binary message must be 3 (stdin) or 4 (size)");
 	if (r < 0 && (e.kind == ERR_INVALID || e.kind == ERR_TOO_LARGE) && !t->kind->lenient)
 		send_error(t, &e);
 	if (exec_write_queued(t->exec) > IN_HIGH) {
@@ -291,15 +292,15 @@ static void on_stop(void *arg, enum stand_end why)
 	struct attach *t = arg;
 
 	if (why == STAND_DENIED)
-		ws_close(t->ws, 1008, "the token is no longer good");
+		ws_close(t->ws, 1008, "the token is no longer valid");
 	else
-		ws_close(t->ws, 1001, "the daemon stops");
+		ws_close(t->ws, 1001, "the daemon is stopping");
 	attach_free(t);
 }
 
 /*
- * What went straight to a client before a restart was counted by that client only, and what is kept begins behind it.
- * The first to come back tells how much that was.
+ * Output that went straight to a client before a restart was counted by that client only; the kept output begins after
+ * it. The offset of the first client that attaches again says how much that was.
  */
 static void count_from_restart(struct attach *t, const struct attach_from *from)
 {
@@ -332,7 +333,8 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 	t->who = c->who;
 	if (ws_accept(c->q, &calls, t, &t->ws) < 0) {
 		free(t);
-		err_set(&e, ERR_INVALID, -EPROTO, "this is a WebSocket: an upgrade is needed");
+		err_set(&e, ERR_INVALID, -EPROTO,
+			"this is a WebSocket endpoint: the request must be a WebSocket upgrade");
 		call_fail(c, &e);
 		return;
 	}

@@ -17,14 +17,14 @@ struct attach_kind {
 	/* A text before the next bytes of @s: those from @lost bytes before @offset on are gone. NULL: @gaps of the end says it. */
 	void (*gap)(const struct exec *x, enum exec_stream s, uint64_t offset, uint64_t lost, struct json *j);
 	void (*error)(const struct who *who, const struct err *e, struct json *j);
-	bool says_started; /* a text tells the exec's id, as soon as it runs */
+	bool says_started; /* a text message with the exec's id is sent as soon as it runs */
 	bool json_size; /* a size may also be {"cols","rows"} */
 	bool lenient; /* messages without a sense are passed over, instead of answered */
 	bool refusal_ends; /* a command that cannot be run has ended like others, its stderr says why */
-	bool owner; /* nobody can come back to it: when the client goes, stdin ends, and a terminal hangs up */
+	bool owner; /* clients cannot attach again: when the client disconnects, stdin ends, and a terminal hangs up */
 };
 
-/* Where one that comes back goes on. */
+/* Where the output continues for a client that attaches again. */
 struct attach_from {
 	uint64_t out, err;
 	bool given; /* ->out is; else all is sent, of a terminal the end */

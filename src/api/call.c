@@ -33,14 +33,17 @@ int idem_hold(struct call *c, const char *key, struct err *e)
 	snprintf(text, sizeof(text), "%s/%s", c->who.tenant->id, key);
 	if (map_get(&c->api->busy, text))
 		return err_set(e, ERR_CONFLICT, -EBUSY,
-			       "the first request with this Idempotency-Key is still under way");
+			       "the first request with this Idempotency-Key is still in progress");
 	c->busy = strdup(text);
 	if (!c->busy || map_put(&c->api->busy, text, c) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a request");
 	return 0;
 }
 
-/* Who polls the state of a sandbox must see it fall asleep; who polls an exec waits for it to go on. */
+/*
+ * Whether the call does not count as use of its sandbox: a client that polls the state of a sandbox must not keep it
+ * awake. A client that polls an exec waits for it to continue, which counts as use.
+ */
 static bool looks(const struct call *c)
 {
 	return c->route->scope == SCOPE_READ && !strstr(c->route->pattern, "/{x}");
@@ -120,8 +123,8 @@ int call_room(const struct call *c, size_t more, struct err *e)
 
 	if (!unsent || unsent + (more > SMALL_ANSWER ? more : 0) <= API_UNSENT_MAX)
 		return 0;
-	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%zu bytes of other answers wait to be read", unsent);
-	err_remedy(e, "read what was asked for before");
+	err_set(e, ERR_EXHAUSTED, -EAGAIN, "too many unread answers (%zu bytes are waiting to be read)", unsent);
+	err_remedy(e, "read the answers to earlier requests first");
 	return -EAGAIN;
 }
 
@@ -137,8 +140,8 @@ void call_list(struct call *c, struct json *j)
 		call_fail(c, &e);
 		return;
 	}
-	err_set(&e, ERR_EXHAUSTED, -E2BIG, "this does not fit into one answer");
-	err_remedy(&e, "ask for less at once, with `limit`");
+	err_set(&e, ERR_EXHAUSTED, -E2BIG, "the answer is too large");
+	err_remedy(&e, "request less at once, with `limit`");
 	call_fail(c, &e);
 }
 

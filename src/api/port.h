@@ -12,13 +12,13 @@
 #define PORT_PARAMETER "cloche_token"
 #define PORT_HEADER "X-Cloche-Port-Token"
 
-/* --- port_place.c: whom a request is for --- */
+/* --- port_place.c: the sandbox and port that a request is for --- */
 struct port_place {
 	bool hosted; /* by host: all of it is the server's own */
 	uint16_t number;
 	char sandbox[PORT_NAME_MAX + 1]; /* id or name */
 	const char *path; /* as the server sees it, from its first slash on; within the request */
-	char prefix[PORT_NAME_MAX + 48]; /* what stands before it: "" by host */
+	char prefix[PORT_NAME_MAX + 48]; /* the part of the path before ->path: "" by host */
 };
 /* Whether it is for a server inside. @domain "": only by path. */
 bool port_place(const char *domain, const struct http_req *q, struct port_place *ret);
@@ -27,7 +27,7 @@ bool port_place(const char *domain, const struct http_req *q, struct port_place 
 struct port_pass {
 	struct sandbox *sandbox; /* referenced and in use */
 	bool our_token; /* Authorization held a token of ours */
-	bool by_query; /* a token stood in the query, and was good */
+	bool by_query; /* the query contained a valid token */
 	char token[TOKEN_TEXT_MAX]; /* that one */
 };
 

@@ -46,7 +46,7 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 
 	*ret = (struct port_pass){ 0 };
 	r = api_try(a, q, SCOPE_EXEC, &retry, &e);
-	/* A text that looks like one of ours, or is one that may not do this, is nothing to be told inside. */
+	/* A text that looks like an API token, or is one without the scope, must not reach the server inside. */
 	ret->our_token = bearer && (r == 0 || e.kind != ERR_UNAUTHORIZED || !strncmp(bearer, TOKEN_PREFIX, sizeof(TOKEN_PREFIX) - 1));
 	if (r == 0) {
 		who = api_who(q);
@@ -70,7 +70,7 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 	}
 	who = api_who(q);
 	if (by != PORT_BY_API)
-		who.token[0] = '\0'; /* nobody's of ours */
+		who.token[0] = '\0'; /* the caller has no API token */
 	port_used(b, &who, p->number, by);
 	sandbox_ref(b);
 	sandbox_use(b);

@@ -36,7 +36,7 @@ static bool names_it(const char *list, const char *name)
 	return false;
 }
 
-/* ---- our token, wherever it stands ------------------------------------------------------------------------------ */
+/* ---- the caller's token, in any part of the request ------------------------------------------------------------- */
 
 /* One of several "name=value" with @sep between: the first of @name. */
 static bool pick(const char *text, char sep, const char *name, char to[TOKEN_TEXT_MAX])
@@ -105,7 +105,7 @@ size_t port_query_rest(const char *query, char *to, size_t size)
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
 
-/* What the server must not believe, since anybody can say it; what is true is added by us. */
+/* Headers that any client can forge, so the server must not trust them: they are removed, and the true ones added. */
 static bool of_proxies(const char *name)
 {
 	static const char *const names[] = { "forwarded", "x-real-ip", "via", "true-client-ip", "cf-connecting-ip" };
@@ -269,8 +269,9 @@ void port_head_in(const struct answer *a, const struct port_place *p, struct htt
 			http_set(q, name, value);
 	}
 	/*
-	 * By path, a page from inside would be one of ours to a browser: it is made one of nobody's, which runs its own
-	 * scripts and can neither read what other pages of this origin have stored nor speak in their name.
+	 * By path, a page from inside would have the origin of the API in a browser. The header gives it an opaque origin:
+	 * it can run its scripts, but cannot read what other pages of this origin have stored, or send requests in their
+	 * name.
 	 */
 	if (!p->hosted)
 		http_set(q, "Content-Security-Policy", "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads");

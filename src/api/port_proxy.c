@@ -1,7 +1,8 @@
 /*
- * One request on its way in and its answer on the way out, each side at the pace of the other: found whom it is for, let
- * in, its sandbox woken, a connection made, the head passed on. Then bytes; the connection inside serves this request
- * alone. An upgrade that the server takes, and a tunnel to a port, are bytes both ways from then on.
+ * Forwards one request to a server inside a sandbox, and its answer back, each side at the pace of the other. Steps: find
+ * the sandbox and port, check the token, wake the sandbox, connect, forward the head, then forward bytes. The connection
+ * inside serves this request alone. After an upgrade that the server accepts, and for a tunnel to a port, bytes are
+ * forwarded in both directions.
  */
 #include "api/port.h"
 #include "base/base.h"
@@ -93,9 +94,9 @@ static void fail_bad(struct proxy *x, const char *why)
 {
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -EBADMSG, "the server on port %u in sandbox '%s' gave no proper answer: %s",
+	err_set(&e, ERR_LOST, -EBADMSG, "the server on port %u in sandbox '%s' sent an invalid answer: %s",
 		x->place.number, x->pass.sandbox->request->name, why);
-	err_remedy(&e, "see what the server inside says about it; it must speak HTTP/1.1");
+	err_remedy(&e, "check the log of the server inside; it must speak HTTP/1.1");
 	fail(x, &e);
 }
 
@@ -153,7 +154,7 @@ static void client_goes_on(struct proxy *x)
 		return;
 	if (x->tunnel)
 		tunnel_resume(x->tunnel);
-	else if (!x->out_broken) /* a body nobody wants stays where it is, until the answer has ended */
+	else if (!x->out_broken) /* a body that the server no longer reads is not read either, until the answer has ended */
 		http_body_resume(x->q);
 }
 
@@ -288,7 +289,7 @@ static bool begin_answer(struct proxy *x)
 	struct who who;
 
 	if (x->answer.state == ANSWER_UPGRADED && !protocol) {
-		fail_bad(x, "it changes the protocol, and does not say to what");
+		fail_bad(x, "its 101 answer names no protocol");
 		return false;
 	}
 	http_bare(x->q);
@@ -359,7 +360,7 @@ static void server_ends(struct proxy *x, int errnum)
 		proxy_free(x);
 		return;
 	}
-	fail_bad(x, x->begun ? "it broke off" : "it closed the connection");
+	fail_bad(x, x->begun ? "it ended before it was complete" : "it closed the connection");
 }
 
 /* False when @x is gone. */
@@ -404,7 +405,7 @@ static void on_poll(uv_poll_t *h, int status, int events)
 	if (events & UV_READABLE && !x->in_end && !x->held && !read_server(x))
 		return;
 	if (status < 0 && x->in_end && !x->out.len) {
-		/* Nothing to read or write would tell. */
+		/* Without bytes to read or write, no later event would report the end. */
 		tunnel_cut(x->tunnel);
 		proxy_free(x);
 		return;
@@ -422,7 +423,7 @@ static void on_look(uv_timer_t *t)
 
 	if (x->tunnel || x->held || uv_now(t->loop) - x->heard < QUIET_MS)
 		return;
-	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the server on port %u in sandbox '%s' has said nothing for %d s",
+	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the server on port %u in sandbox '%s' sent nothing for %d s",
 		x->place.number, x->pass.sandbox->request->name, QUIET_MS / 1000);
 	fail(x, &e);
 }
@@ -454,7 +455,7 @@ static void begin_tunnel(struct proxy *x)
 	struct err e = { 0 };
 
 	if (upgrade(x, c->q, "tcp") < 0) {
-		err_set(&e, ERR_INVALID, -EPROTO, "this is a connection: `Upgrade: tcp` is needed");
+		err_set(&e, ERR_INVALID, -EPROTO, "this endpoint carries a raw connection: send `Upgrade: tcp`");
 		fail(x, &e);
 		return;
 	}
@@ -481,7 +482,7 @@ static void on_dialed(void *arg, int fd, const struct err *e)
 	if (r == 0 && !x->call)
 		r = port_head_out(x->q, &x->place, &x->pass, &x->out);
 	if (r < 0) {
-		err_sys(&why, ERR_EXHAUSTED, r, "pass a request on");
+		err_sys(&why, ERR_EXHAUSTED, r, "forward a request");
 		fail(x, &why);
 		return;
 	}

@@ -40,7 +40,7 @@ struct audit_rec {
 /*
  * Starts a record; the caller adds its own fields to what is returned (it is inside the record's object; names other
  * than the common ones and prev, hash, cut) and ends with audit_end. Never fails half-way: a record that does not fit
- * (64 KiB) is written with its common fields and "cut":true. A failure of memory or disk is told by the next flush.
+ * (64 KiB) is written with its common fields and "cut":true. A failure of memory or disk is returned by the next flush.
  */
 struct json *audit_begin(struct audit *a, const struct audit_rec *r);
 void audit_end(struct audit *a, struct audit_head *ret); /* @ret may be NULL: the head with this record */
@@ -60,7 +60,7 @@ const struct audit_head *audit_head(const struct audit *a);
  * Hands out stored records as raw lines (without newline), after seq @after, at most @limit that fit the filter (NULL =
  * any). Uses an index of offsets kept in memory (one per 256 records). @fn may stop it by anything but 0, which is then
  * returned. A call looks at no more than AUDIT_READ_MAX bytes, so that it never holds up the loop: *ret_last (may be
- * NULL) is the last record looked at, and who has not seen head's seq yet calls again with it as @after.
+ * NULL) is the last record looked at; a caller that has not reached the head's seq calls again with it as @after.
  */
 #define AUDIT_READ_MAX (8 * MIB)
 struct audit_filter {

@@ -15,7 +15,7 @@ int chain_init(struct chain *c, struct err *e)
 	if (c->ctx && c->md)
 		return 0;
 	chain_done(c);
-	return err_set(e, ERR_INTERNAL, -ENOMEM, "audit log: the library has no SHA-256 for us");
+	return err_set(e, ERR_INTERNAL, -ENOMEM, "audit log: the crypto library has no SHA-256");
 }
 
 void chain_done(struct chain *c)
@@ -50,17 +50,18 @@ int chain_step(struct chain *c, const char *line, size_t len, struct err *e)
 	int r;
 
 	if (audit_line_parse(line, len, &l) < 0)
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " is garbled", seq);
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " is malformed", seq);
 	if (l.seq != seq)
 		return err_set(e, ERR_INTERNAL, -EBADMSG,
-			       "record %" PRIu64 " is missing: %" PRIu64 " stands in its place", seq, l.seq);
+			       "record %" PRIu64 " is missing: found %" PRIu64 " in its place", seq, l.seq);
 	if (memcmp(l.prev, c->head.hash, AUDIT_HEX))
 		return err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " does not follow the one before it", seq);
 	r = chain_hash(c, line, l.body, hash);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "hash record %" PRIu64, seq);
 	if (memcmp(l.hash, hash, AUDIT_HEX))
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " was changed: its hash does not fit", seq);
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " was changed: its hash does not match",
+			       seq);
 	c->head.seq = seq;
 	memcpy(c->head.hash, hash, sizeof(c->head.hash));
 	return 0;
@@ -153,11 +154,11 @@ int chain_scan(struct chain *c, int fd, uint64_t size, int (*fn)(void *arg, uint
 		*ret_good = good;
 		if (r < 0 && r != -EBADMSG)
 			return r;
-		/* A line always fits a stretch, so no progress means that what stands here is none. */
+		/* A line always fits into a stretch, so no progress means that the bytes here are not a line. */
 		if (r == 0 && used)
 			continue;
 		if (r == 0)
-			err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " is garbled", c->head.seq + 1);
+			err_set(e, ERR_INTERNAL, -EBADMSG, "record %" PRIu64 " is malformed", c->head.seq + 1);
 		r = rest_is_torn(fd, buf, good, size, &torn, e);
 		if (r < 0)
 			return r;

@@ -38,7 +38,7 @@ static bool number(struct cursor *c, uint64_t *ret)
 	return true;
 }
 
-/* What stands between quotes, up to the first that is not escaped. */
+/* The text between quotes, up to the first quote that is not escaped. */
 static bool string(struct cursor *c, struct audit_text *ret)
 {
 	const char *start;

@@ -1,4 +1,4 @@
-/* One line of the log, taken apart. Nothing in it is trusted: whoever can write the file can write anything. */
+/* One parsed line of the log. Nothing in it is trusted: a process that can write the file can write anything. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PENDING_MAX (MIB) /* beyond it, records are written before anybody asks */
+#define PENDING_MAX (MIB) /* beyond it, records are written before audit_flush() is called */
 #define TAIL_MAX 256 /* prev, hash, "cut" and the newline */
 #define AHEAD (MIB) /* room for some thousand records on a disk that is full */
 #define FIELD_MAX 256 /* bytes of a common field; ours are far shorter */
@@ -36,8 +36,8 @@ static int lock(int fd, const char *path, struct err *e)
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return err_sys(e, ERR_INTERNAL, -errno, "lock the audit log '%s'", path);
 		if (i == 50) {
-			err_set(e, ERR_CONFLICT, -EBUSY, "audit log '%s': another process writes it", path);
-			err_remedy(e, "one data folder serves one daemon: stop the other");
+			err_set(e, ERR_CONFLICT, -EBUSY, "audit log '%s': another process is writing it", path);
+			err_remedy(e, "a data folder can be used by one daemon only: stop the other one");
 			return -EBUSY;
 		}
 		nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
@@ -57,11 +57,11 @@ static int open_file(const char *path, uint64_t *ret_size, struct err *e)
 	if (fstat(fd, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "audit log '%s'", path);
 	if (!S_ISREG(st.st_mode))
-		return err_set(e, ERR_INVALID, -EINVAL, "audit log '%s': not a file", path);
+		return err_set(e, ERR_INVALID, -EINVAL, "audit log '%s': not a regular file", path);
 	r = lock(fd, path, e);
 	if (r < 0)
 		return r;
-	/* Whoever wrote it last may have gone on until it let go of the lock. */
+	/* The previous owner of the lock may have written until it released the lock. */
 	if (fstat(fd, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "audit log '%s'", path);
 	*ret_size = (uint64_t)st.st_size;
@@ -86,16 +86,16 @@ static int cut(struct audit *a, uint64_t bytes, struct err *e)
 	jout_u64(j, "bytes", bytes);
 	audit_end(a, NULL);
 	if (a->r < 0)
-		return err_sys(e, ERR_INTERNAL, a->r, "note a torn end");
+		return err_sys(e, ERR_INTERNAL, a->r, "record an incomplete end");
 	n = pwrite(a->fd, a->pending.data, a->pending.len, (off_t)a->size);
 	r = n < 0 ? -errno : (size_t)n != a->pending.len ? -ENOSPC : 0;
-	buf_clear(&a->pending); /* also when it failed: whoever closes the log writes what is pending, and not there */
+	buf_clear(&a->pending); /* also after a failure: closing the log would write what is pending again, at the wrong place */
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "write over a torn end");
+		return err_sys(e, ERR_INTERNAL, r, "overwrite an incomplete end");
 	a->size += (uint64_t)n;
 	r = sys_ftruncate(a->fd, (off_t)a->size);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "cut off a torn end");
+		return err_sys(e, ERR_INTERNAL, r, "cut off an incomplete end");
 	return fdatasync(a->fd) < 0 ? err_sys(e, ERR_INTERNAL, -errno, "sync") : 0;
 }
 
@@ -119,15 +119,15 @@ int audit_open(const char *path, struct audit **ret, struct err *e)
 	r = chain_scan(&a->chain, a->fd, size, index_cb, a, &a->size, e);
 	if (r == -EBADMSG) {
 		err_wrap(e, r, "audit log '%s'", path);
-		err_remedy(e, "somebody changed it, or the disk did: keep it as evidence under another name and start "
-			      "again with a new one");
+		err_remedy(e, "the file was changed, or the disk is damaged: keep it as evidence under another name "
+			      "and start with a new one");
 		return r;
 	}
 	if (r < 0)
 		return r;
 	torn = size - a->size;
 	if (torn) {
-		log_warn("audit log: the last %" PRIu64 " bytes are no whole record and are cut off", torn);
+		log_warn("audit log: the last %" PRIu64 " bytes are not a complete record and are cut off", torn);
 		r = cut(a, torn, e);
 		if (r < 0)
 			return err_wrap(e, r, "audit log '%s'", path);
@@ -202,7 +202,7 @@ struct json *audit_begin(struct audit *a, const struct audit_rec *r)
 	common(j, "exec", r->exec);
 	a->common = a->pending.len;
 	if (j->r < 0 && a->r == 0)
-		a->r = j->r; /* memory is short: the next flush tells */
+		a->r = j->r; /* out of memory: the next flush returns it */
 	/* What the caller adds leaves room for the end. */
 	a->pending.max = a->start + AUDIT_LINE_MAX - TAIL_MAX;
 	assert(a->pending.max <= max);
@@ -291,7 +291,7 @@ int audit_flush(struct audit *a, struct err *e)
 	if (r < 0) {
 		err_sys(e, room_lacks(r) ? ERR_EXHAUSTED : ERR_INTERNAL, r, "write the audit log");
 		if (room_lacks(r))
-			err_remedy(e, "make room where the data folder is");
+			err_remedy(e, "free some space on the disk of the data folder");
 		else
 			a->r = r;
 		return r;

@@ -26,7 +26,7 @@ int audit_index_add(struct audit *a, uint64_t seq, uint64_t offset)
 	return 0;
 }
 
-/* A filter's text as it stands in the log: escaped, between quotes. */
+/* A filter's text in the form that it has in the log: escaped, between quotes. */
 static int quote(struct buf *b, const char *text)
 {
 	struct json j = JSON_INIT(b);
@@ -68,7 +68,7 @@ static int one(struct reading *g, const char *line, size_t len, struct err *e)
 	int r;
 
 	if (audit_line_parse(line, len, &l) < 0)
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log: the record after %" PRIu64 " is garbled",
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log: the record after %" PRIu64 " is malformed",
 			       g->last);
 	if (l.seq <= g->after)
 		return 0;
@@ -106,7 +106,7 @@ static int walk(struct audit *a, struct reading *g, uint64_t at, struct err *e)
 			p = nl + 1;
 		}
 		if (p == buf)
-			return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log: no whole record at byte %" PRIu64, at);
+			return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log: no complete record at byte %" PRIu64, at);
 		at += (uint64_t)(p - buf);
 	}
 	return 0;

@@ -27,10 +27,11 @@ static int check_kept(const struct search *s, const char *path, struct err *e)
 	if (!s->kept || s->found)
 		return 0;
 	if (s->kept->seq > s->chain->head.seq)
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log '%s': ends with record %" PRIu64 ", and record %" PRIu64 " was there once",
-			       path, s->chain->head.seq, s->kept->seq);
-	return err_set(e, ERR_INTERNAL, -EBADMSG, "audit log '%s': record %" PRIu64 " is another than the one whose hash was kept", path,
-		       s->kept->seq);
+		return err_set(e, ERR_INTERNAL, -EBADMSG,
+			       "audit log '%s': ends with record %" PRIu64 ", but once contained record %" PRIu64, path,
+			       s->chain->head.seq, s->kept->seq);
+	return err_set(e, ERR_INTERNAL, -EBADMSG,
+		       "audit log '%s': record %" PRIu64 " is not the one whose hash was stored", path, s->kept->seq);
 }
 
 int audit_verify(const char *path, struct audit_verdict *ret, struct err *e)
@@ -53,7 +54,7 @@ int audit_verify_kept(const char *path, const struct audit_head *kept, struct au
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_INTERNAL, -errno, "audit log '%s'", path);
 	if (!S_ISREG(st.st_mode))
-		return err_set(e, ERR_INVALID, -EINVAL, "audit log '%s': not a file", path);
+		return err_set(e, ERR_INVALID, -EINVAL, "audit log '%s': not a regular file", path);
 	r = chain_init(&c, e);
 	if (r < 0)
 		return r;
@@ -65,6 +66,6 @@ int audit_verify_kept(const char *path, const struct audit_head *kept, struct au
 	if (!ret->torn)
 		return check_kept(&s, path, e);
 	return err_set(e, ERR_INTERNAL, -EBADMSG,
-		       "audit log '%s': %" PRIu64 " bytes behind record %" PRIu64 " are no whole record", path,
+		       "audit log '%s': %" PRIu64 " bytes after record %" PRIu64 " are not a complete record", path,
 		       ret->torn, c.head.seq);
 }

@@ -185,7 +185,7 @@ static void sum(unsigned width, const uint8_t *data, size_t len, uint8_t ret[BLA
 		if (n > whole)
 			one(data + whole * CHUNK, len - whole * CHUNK, (uint32_t)whole, 0, cv[whole]);
 	}
-	/* Two become one. Who has no other goes up as it is. */
+	/* Each pair of chaining values becomes one. The last of an odd number moves up unchanged. */
 	for (; n > 1; n = n / 2 + n % 2) {
 		many(width, (const uint8_t *)cv, BLOCK, n / 2, 1, n == 2 ? PARENT | ROOT : PARENT, cv);
 		if (n % 2)

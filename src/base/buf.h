@@ -1,6 +1,6 @@
 /*
  * A growing byte buffer with a hard maximum. An append that fails changes nothing. The bytes are always followed by a
- * NUL that does not count, so text can be used as it stands.
+ * NUL that does not count, so text can be used as a C string.
  *
  *	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
  */

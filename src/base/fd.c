@@ -93,7 +93,7 @@ static int wait_writable(int fd)
 int fd_write_all(int fd, const void *data, size_t len)
 {
 	const char *p = data;
-	bool sock = true; /* until told otherwise: only sendmsg can hold the signal back */
+	bool sock = true; /* assumed until ENOTSOCK: only sendmsg can suppress SIGPIPE */
 
 	while (len) {
 		struct iovec iov = { (void *)(uintptr_t)p, len };

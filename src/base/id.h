@@ -1,6 +1,6 @@
 /*
  * Ids of sandboxes, execs, checkpoints: lower-case letters and digits, four for the node that made it ("0000" on a
- * single machine), then 100 random bits. Whoever knows one did not guess it.
+ * single machine), then 100 random bits, so that an id cannot be guessed.
  */
 #pragma once
 #include <stdbool.h>

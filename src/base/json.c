@@ -52,7 +52,7 @@ static size_t utf8_len(const unsigned char *p, size_t n, size_t *ret_bad)
 	return want;
 }
 
-/* The escape for a character, or NULL when it stands for itself. */
+/* The escape for a character, or NULL when it needs none. */
 /* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069: line ends, and what turns the direction of the text behind it. */
 static bool turns_text(unsigned char b, unsigned char c)
 {
@@ -92,7 +92,7 @@ static const char *escape(const unsigned char *p, size_t len, char *tmp, size_t 
 	return tmp;
 }
 
-/* Whether all eight bytes stand for themselves: none below space, above ~, and no quote or backslash. */
+/* Whether none of eight bytes needs an escape: none below space, above ~, and no quote or backslash. */
 static bool plain8(const unsigned char *p)
 {
 	const uint64_t ones = 0x0101010101010101ULL, tops = 0x8080808080808080ULL;

@@ -1,7 +1,7 @@
 /*
  * Writes JSON into a buffer, one value after the other; commas and nesting are kept here. An error (a full buffer, too
- * deep) sticks: later calls do nothing and jout_done() tells. There is no reader: who must parse JSON does it with
- * jansson, outside the engine (whose names begin with json_).
+ * deep) sticks: later calls do nothing and jout_done() returns it. There is no reader: code that must parse JSON uses
+ * jansson (its names begin with json_), outside the engine.
  *
  *	struct json j = JSON_INIT(&buf);
  *	jout_object(&j, NULL);
@@ -29,7 +29,7 @@ struct json {
 	struct buf *buf;
 	int r;
 	unsigned depth;
-	bool comma; /* a value stands before this place */
+	bool comma; /* the next value needs a comma before it */
 	char close[JSON_DEPTH_MAX]; /* '}' or ']' of each open level */
 };
 

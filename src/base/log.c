@@ -53,7 +53,7 @@ __attribute__((format(printf, 2, 0))) static void put(enum log_level level, cons
 	n = (size_t)snprintf(line, sizeof(line), "%.60s: %s", program_invocation_short_name, prefix[level]);
 	n += escape(line + n, sizeof(line) - n - 1, text);
 	line[n++] = '\n';
-	/* Not through base/sys.h: an injected fault must not eat the line that tells of it. */
+	/* Not through base/sys.h: an injected fault must not suppress the line that reports it. */
 	written = write(STDERR_FILENO, line, n);
 	(void)written;
 	errno = saved;

@@ -1,6 +1,6 @@
 /*
- * The automaton of Aho and Corasick: one step a byte whatever the values are, since whoever sets a secret may well be
- * who writes the output. Nodes are few thousand as a rule; children are lists, which are short but for the root's.
+ * The automaton of Aho and Corasick. It takes one step per byte for any set of values, since the same user may choose a
+ * secret and write the output. There are usually some thousand nodes; lists of children are short but for the root's.
  */
 #include "base/mask.h"
 #include "base/base.h"
@@ -13,7 +13,7 @@
 #define HELD_MAX (8 * MIB)
 
 struct node {
-	uint32_t child, next; /* 0 = none: the root is nobody's */
+	uint32_t child, next; /* 0 = none: the root is not a child */
 	uint32_t fail;
 	uint32_t depth;
 	uint32_t match; /* length of the longest value that ends here, 0 = none */
@@ -253,7 +253,7 @@ static void add_text_forms(struct mask *m, const char *p, size_t len)
 	}
 }
 
-/* A terminal ends its lines differently, and who shows a file shows it line by line. */
+/* A terminal ends lines with CR LF, and programs often print a file line by line. */
 static void add_lines(struct mask *m, const char *p, size_t len)
 {
 	const char *end = p + len, *nl;
@@ -378,7 +378,7 @@ static int found(struct mask_stream *x, uint64_t from, uint64_t to)
 	return 0;
 }
 
-/* Everything before @until is told. */
+/* Adds everything before @until to @out, with masked values. */
 static int tell(struct mask_stream *x, uint64_t until, struct buf *out)
 {
 	uint64_t at = x->base;
@@ -396,7 +396,7 @@ static int tell(struct mask_stream *x, uint64_t until, struct buf *out)
 		}
 		for (uint64_t k = at; r == 0 && x->same_length && k < s->to && k < until; k++)
 			r = buf_addc(out, '*');
-		/* One that was told in part goes on without another word. */
+		/* MASK_TEXT was already written for a value that was masked in part. */
 		if (x->same_length)
 			;
 		else if (!x->shown || x->shown < at)

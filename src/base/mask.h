@@ -3,8 +3,8 @@
  * it is cut into pieces, and puts MASK_TEXT in their place: as they are, as JSON, URLs, base64 (at each of its three
  * places in a longer text) and hex write them, and line by line.
  *
- * This is against accidents (a log, an error message, `env`), not against a program that wants to tell: that can write
- * a value backwards.
+ * This prevents accidents (a log, an error message, `env`). It does not stop a program that wants to reveal a value: the
+ * program can write it backwards.
  */
 #pragma once
 #include <stdbool.h>
@@ -51,12 +51,12 @@ struct mask_stream {
 void mask_stream_init(struct mask_stream *x, struct mask *m); /* refers to @m until mask_stream_done */
 void mask_stream_done(struct mask_stream *x); /* what is held is forgotten */
 /*
- * Takes @len bytes and adds what can be told now to @out, never more than came in so far. -ENOMEM or -E2BIG: then
- * nothing more can be told of this stream.
+ * Takes @len bytes and adds to @out what can no longer become part of a value, never more bytes than came in so far.
+ * -ENOMEM or -E2BIG: the rest of the stream cannot be masked, and must not be shown.
  */
 int mask_feed(struct mask_stream *x, const void *data, size_t len, struct buf *out);
 int mask_end(struct mask_stream *x, struct buf *out); /* what is held */
-/* The same, but it goes on: of a value that has begun, the rest is still masked. */
+/* Like mask_end(), but the stream continues: the rest of a value that has begun is still masked. */
 int mask_show(struct mask_stream *x, struct buf *out);
 /* There are other values now: what is held is looked at anew. */
 int mask_stream_change(struct mask_stream *x, struct mask *m, struct buf *out);

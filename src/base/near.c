@@ -3,7 +3,7 @@
 
 #define NEAR_MAX 32 /* characters of a word that is compared */
 
-/* Names that other programs have for the same. A word may stand for several: the first that is known counts. */
+/* Names that other programs use for a command. A word may have several meanings: the first one that is known counts. */
 static const struct {
 	const char *word, *ours;
 } usual[] = {

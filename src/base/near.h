@@ -1,4 +1,4 @@
-/* The word that somebody may have meant. */
+/* Suggestions for "did you mean": the known word that is nearest to an unknown one. */
 #pragma once
 #include <stddef.h>
 

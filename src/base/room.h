@@ -1,7 +1,8 @@
 /*
- * Room on a disk that several things fill, some of them for anybody who asks. Who needs most stops first: layers leave
- * ROOM_LAYERS, kept output ROOM_OUTPUT, and new work ends at ROOM_WORK. So nobody's checkpoints or output keep others
- * from working, and what is left is for what must be noted all the same: that something ended, or was deleted.
+ * Free space on a disk that several kinds of data fill, some of them on behalf of any caller. The kind that needs most
+ * stops first: layers must leave ROOM_LAYERS free, kept output ROOM_OUTPUT, and new work is refused at ROOM_WORK. So
+ * one caller's checkpoints or output do not stop the work of others, and the last space is reserved for records that
+ * must always be written: that something has ended or was deleted.
  */
 #pragma once
 #include <stdbool.h>
@@ -10,7 +11,7 @@
 enum room_use { ROOM_WORK = 1, ROOM_OUTPUT, ROOM_LAYERS };
 
 struct room {
-	/* For who is not root, whoever asks: the rest is the machine's own. UINT64_MAX: its size is not told (in memory). */
+	/* Free for users other than root, also when root asks. UINT64_MAX: the file system has no size (in memory). */
 	uint64_t left;
 	uint64_t size;
 };
@@ -20,8 +21,8 @@ int room_of(int dir, const char *path, struct room *ret);
 /* Likewise of an open file. */
 int room_of_fd(int fd, struct room *ret);
 /*
- * Takes @len bytes from @from on for an open file, whose size stays: what is written there later needs no room of the disk,
- * not even on one that is full. 0 also where the file system cannot do that. -ENOSPC or another -errno.
+ * Allocates @len bytes from @from on for an open file, whose size does not change: later writes to that range succeed
+ * also on a full disk. Returns 0 also where the file system cannot do that, -ENOSPC or another -errno otherwise.
  */
 int room_ahead(int fd, uint64_t from, uint64_t len);
 /* Whether @errnum (or -errno) says that a disk is full. */

@@ -1,6 +1,6 @@
 /*
- * oom_score_adj: whom the kernel ends first when the host runs out of memory. What a sandbox runs comes first, the daemon's own
- * processes come last.
+ * oom_score_adj: which processes the kernel kills first when the host runs out of memory. Processes in sandboxes are
+ * first, the daemon's own processes are last.
  */
 #pragma once
 

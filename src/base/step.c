@@ -9,7 +9,10 @@
 
 #define WAIT_MS 20000
 
-/* The file has the step's name. Renamed to "<file>.at" it says that somebody is there; it goes on when that is gone. */
+/*
+ * The file named by CLOCHE_STEP contains the name of a step. A process that reaches the step renames the file to
+ * "<file>.at", and continues when that is removed.
+ */
 void step_reached(const char *name)
 {
 	const char *path = getenv("CLOCHE_STEP");

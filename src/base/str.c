@@ -5,12 +5,12 @@
 
 static int invalid(struct err *e, const char *what, const char *text, const char *hint)
 {
-	return err_set(e, ERR_INVALID, -EINVAL, "bad %s " QUOTE ": %s", what, text, hint);
+	return err_set(e, ERR_INVALID, -EINVAL, "invalid %s " QUOTE ": %s", what, text, hint);
 }
 
 static int too_large(struct err *e, const char *what, const char *text)
 {
-	return err_set(e, ERR_INVALID, -ERANGE, "bad %s " QUOTE ": too large", what, text);
+	return err_set(e, ERR_INVALID, -ERANGE, "invalid %s " QUOTE ": too large", what, text);
 }
 
 /* Reads the digits at *p and moves past them. -EINVAL when there are none. By hand, since strtoull takes signs and
@@ -67,14 +67,14 @@ int parse_u64(const char *text, uint64_t *ret, struct err *e)
 	if (r == -ERANGE)
 		return too_large(e, "number", text);
 	if (r < 0 || *p)
-		return invalid(e, "number", text, "want digits only");
+		return invalid(e, "number", text, "expected only digits");
 	*ret = v;
 	return 0;
 }
 
 int parse_size(const char *text, uint64_t *ret_bytes, struct err *e)
 {
-	static const char hint[] = "want a whole number of bytes, or one with k, M, G or T, like 512M";
+	static const char hint[] = "expected a whole number of bytes, or one with k, M, G or T, like 512M";
 	const char *p = text;
 	unsigned shift = 0;
 	uint64_t v;
@@ -123,7 +123,7 @@ int parse_duration(const char *text, uint64_t *ret_ms, struct err *e)
 		const char *name;
 		uint64_t ms;
 	} units[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 }, { "d", 86400000 } };
-	static const char hint[] = "want a number with ms, s, m, h or d, like 30s (plain numbers are seconds)";
+	static const char hint[] = "expected a number with ms, s, m, h or d, like 30s (a plain number is seconds)";
 	const char *p = text;
 	uint64_t v;
 	int r = take_milli(&p, &v);
@@ -136,7 +136,7 @@ int parse_duration(const char *text, uint64_t *ret_ms, struct err *e)
 		if (strcmp(p, units[i].name))
 			continue;
 		if (units[i].ms == 1 && v % 1000)
-			return invalid(e, "duration", text, "parts of a millisecond are not supported");
+			return invalid(e, "duration", text, "fractions of a millisecond are not supported");
 		/* In nanoseconds from now on, it must still be a time. */
 		if (__builtin_mul_overflow(v, units[i].ms, &v) || v / 1000 > INT64_MAX / 1000000)
 			return too_large(e, "duration", text);
@@ -155,7 +155,7 @@ int parse_cpus(const char *text, uint32_t *ret_milli, struct err *e)
 	if (r == -ERANGE || (r == 0 && !*p && v > UINT32_MAX))
 		return too_large(e, "number of CPUs", text);
 	if (r < 0 || *p)
-		return invalid(e, "number of CPUs", text, "want a number with up to three decimals, like 2 or 0.5");
+		return invalid(e, "number of CPUs", text, "expected a number with up to three decimals, like 2 or 0.5");
 	*ret_milli = (uint32_t)v;
 	return 0;
 }

@@ -6,8 +6,8 @@
  *		CHECK_EQ(buf_add(&b, "x", 1), -E2BIG);
  *	}
  *
- * A failed CHECK prints where and what, and leaves the function it stands in (a helper's caller goes on). SKIP says
- * what this machine lacks; the runner counts it as a failure when skips are forbidden.
+ * A failed CHECK prints the place and the expression, and returns from the function that contains it (the caller of a
+ * helper continues). SKIP says what this machine lacks; the runner counts it as a failure when skips are forbidden.
  */
 #pragma once
 #include <stdbool.h>

@@ -171,7 +171,7 @@ static int self_path(char *ret, size_t size, struct err *e)
 	ssize_t n = readlink("/proc/self/exe", ret, size - 1);
 
 	if (n < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "find this program");
+		return err_sys(e, ERR_INTERNAL, -errno, "find the path of this program");
 	ret[n] = '\0';
 	return 0;
 }
@@ -312,12 +312,12 @@ static int lay_file(char *path, size_t size, const char *dir, const char *id, mo
 	fd = sys_openat(AT_FDCWD, path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
 	if (fd < 0) {
 		path[0] = '\0';
-		return err_sys(e, ERR_INTERNAL, fd, "lay bait in %s", dir);
+		return err_sys(e, ERR_INTERNAL, fd, "create bait in %s", dir);
 	}
 	r = sys_fchmod(fd, mode);
 	if (r == 0)
 		r = fd_write_all(fd, id, strlen(id));
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "lay bait in %s", dir) : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "create bait in %s", dir) : 0;
 }
 
 static int lay_listeners(struct bait *b, struct err *e)
@@ -347,7 +347,7 @@ static int lay_bait(struct bait *b, struct err *e)
 	int r = id_new(b->id, sizeof(b->id));
 
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "random id");
+		return err_sys(e, ERR_INTERNAL, r, "make a random id");
 	r = lay_file(b->file, sizeof(b->file), "/tmp", b->id, 0644, e);
 	if (r == 0 && geteuid() == 0)
 		r = lay_file(b->secret_file, sizeof(b->secret_file), "/root", b->id, 0600, e);
@@ -446,8 +446,8 @@ static int run_bomb(struct attack *a, struct row *row, enum column c, struct err
 		/* Head and tail are kept, and a notice: twice the limit is generous. */
 		bool kept = res.err_bytes + res.out_bytes > 2 * BOMB_OUTPUT;
 
-		snprintf(text, sizeof(text), "%llu KiB of %s MiB came out", (unsigned long long)(res.err_bytes / KIB),
-			 BOMB_MIB);
+		snprintf(text, sizeof(text), "%llu KiB of %s MiB were output",
+			 (unsigned long long)(res.err_bytes / KIB), BOMB_MIB);
 		cell->mark = MARK_NONE;
 		note(cell, kept ? MARK_OPEN : MARK_CLOSED, text, strlen(text));
 	} else if (cell->mark == MARK_NONE) {
@@ -580,8 +580,8 @@ static void print_table(const struct attack *a, const unsigned n[MARK_OPEN + 1])
 				       row->anchor);
 	}
 	if (a->failed[0])
-		printf("A sandbox did not do its work: %s\n", a->failed);
-	printf("%u closed, %u open, %u not applicable, %u for information\n", n[MARK_CLOSED], n[MARK_OPEN], n[MARK_NA],
+		printf("A sandbox did not finish its probes: %s\n", a->failed);
+	printf("%u closed, %u open, %u not applicable, %u informational\n", n[MARK_CLOSED], n[MARK_OPEN], n[MARK_NA],
 	       n[MARK_INFO]);
 }
 

@@ -170,8 +170,8 @@ static void print_limits(const struct report *r)
 	if (r->controllers)
 		printf("\nControl groups: version %d.", r->cgroup_version);
 	else
-		printf("\nControl groups: none that we may use.");
-	printf(" Limits that are enforced: ");
+		printf("\nControl groups: none that this process may use.");
+	printf(" Enforced limits: ");
 	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
 		if (!enforced(r, i))
 			continue;
@@ -204,7 +204,7 @@ static void print_table(const struct report *r)
 	}
 	print_limits(r);
 	if (r->run_works)
-		printf("`cloche run` as uid %u: works, a sandbox started and ended in %llu ms.\n", geteuid(),
+		printf("`cloche run` as uid %u: works; a sandbox started and ended in %llu ms.\n", geteuid(),
 		       (unsigned long long)r->run_ms);
 	else
 		printf("`cloche run` as uid %u: fails: %s\n", geteuid(), r->run_error);
@@ -216,17 +216,18 @@ static void print_machines(struct report *r)
 	const bool tty = isatty(STDOUT_FILENO);
 
 	if (tty)
-		printf("Virtual machines (--isolation vm): being tried, for up to ten seconds...");
+		printf("Virtual machines (--isolation vm): testing, for up to ten seconds...");
 	fflush(stdout);
 	examine_machines(r);
 	if (tty)
 		printf("\r\033[K");
 	if (r->vm)
-		printf("Virtual machines (--isolation vm): can be made here; %s: %s.%s%s%s\n", r->accel_kvm ? "with KVM" : "emulated (TCG)",
-		       r->accel_why, r->again[0] ? " To have that tried again: `" : "", r->again, r->again[0] ? "`." : "");
+		printf("Virtual machines (--isolation vm): available; %s: %s.%s%s%s\n",
+		       r->accel_kvm ? "with KVM" : "emulated (TCG)", r->accel_why,
+		       r->again[0] ? " To test it again: `" : "", r->again, r->again[0] ? "`." : "");
 	else
-		printf("Virtual machines (--isolation vm): not here: %s%s%s\n", r->vm_error.msg, r->vm_error.remedy[0] ? "; " : "",
-		       r->vm_error.remedy);
+		printf("Virtual machines (--isolation vm): not available: %s%s%s\n", r->vm_error.msg,
+		       r->vm_error.remedy[0] ? "; " : "", r->vm_error.remedy);
 	printf("%s: %u of %zu features, %u missing, %u optional ones missing.\n",
 	       r->run_works ? "Sandboxes can run here" : "Sandboxes cannot run here", count(r, FEATURE_OK), r->n,
 	       count(r, FEATURE_MISSING), count(r, FEATURE_OPTIONAL_MISSING));
@@ -237,7 +238,7 @@ static void usage(FILE *to)
 	fprintf(to, "usage: cloche doctor [--attack [--no-bombs]] [--json]\n"
 		    "Checks what this host can do, feature by feature, and starts a sandbox.\n"
 		    "  --attack    run the escape and abuse probes in sandboxes on this host\n"
-		    "  --no-bombs  without those that run into limits and keep the host busy for some seconds\n"
+		    "  --no-bombs  with --attack: leave out the probes that run into limits and load the host for some seconds\n"
 		    "  --json      print the result as JSON\n");
 }
 
@@ -262,7 +263,7 @@ int cmd_doctor(int argc, char **argv)
 		}
 	}
 	if (!attack && !bombs) {
-		fprintf(stderr, "cloche: doctor: --no-bombs goes with --attack\n");
+		fprintf(stderr, "cloche: doctor: --no-bombs can only be used with --attack\n");
 		return 125;
 	}
 	if (attack)

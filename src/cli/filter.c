@@ -16,7 +16,7 @@ static int explain(int from, const char *path, struct err *e)
 	char *start = text;
 
 	if (n <= 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "--seccomp '%s': cannot be compiled", path);
+		return err_set(e, ERR_INVALID, -EINVAL, "--seccomp '%s': cannot compile the profile", path);
 	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	if (!strncmp(start, "cloche-seccomp: ", 16))
@@ -67,14 +67,14 @@ int filter_load(const char *path, int *ret_fd, struct err *e)
 		return r;
 	out = sys_memfd_create("seccomp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (out < 0)
-		return err_sys(e, ERR_EXHAUSTED, out, "make a memory file");
+		return err_sys(e, ERR_EXHAUSTED, out, "make an in-memory file");
 	r = compile(program, profile, out, path, e);
 	if (r < 0)
 		return r;
 	if (fstat(out, &st) < 0 || st.st_size <= 0 || st.st_size % (off_t)sizeof(struct sock_filter) ||
 	    st.st_size > (off_t)(SECCOMP_PROFILE_MAX * sizeof(struct sock_filter)))
-		return err_set(e, ERR_INVALID, -EINVAL, "--seccomp '%s': makes no usable program", path);
-	/* The agent reads it later, at every exec: nobody changes it in between. */
+		return err_set(e, ERR_INVALID, -EINVAL, "--seccomp '%s': the compiled program is invalid", path);
+	/* The agent reads it later, at every exec: it must not change in between. */
 	r = sys_fcntl(out, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "seal the compiled profile");

@@ -9,8 +9,8 @@
 static void usage(FILE *to)
 {
 	fputs("usage: cloche image vm-kernel\n"
-	      "Fetches the kernel that virtual machines run (Debian's cloud kernel, unpacked, never installed), and what of its\n"
-	      "modules they need. Needs apt, lz4, xz-utils and python3, and whoever may write beside the programs.\n",
+	      "Fetches the kernel for virtual machines (Debian's cloud kernel, unpacked, never installed) and the modules that it\n"
+	      "needs. Requires apt, lz4, xz-utils and python3, and permission to write to the folder of the programs.\n",
 	      to);
 }
 
@@ -44,7 +44,7 @@ int cmd_image(int argc, char **argv)
 		return fetch_kernel();
 	if (!strcmp(what, "vm-kernel"))
 		what = argv[2];
-	fprintf(stderr, "cloche: image: want vm-kernel%s%.60s%s; see `cloche image --help`\n", argc > 1 ? ", not '" : "", what,
-		argc > 1 ? "'" : "");
+	fprintf(stderr, "cloche: image: expected vm-kernel%s%.60s%s; see `cloche image --help`\n",
+		argc > 1 ? ", not '" : "", what, argc > 1 ? "'" : "");
 	return 125;
 }

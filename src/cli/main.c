@@ -59,48 +59,48 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 	const char *text;
 } commands[] = {
-	{ "run", cmd_run, "run a command in a sandbox of its own" },
+	{ "run", cmd_run, "run a command in a new sandbox" },
 	{ "doctor", cmd_doctor, "check what this host can enforce; --attack tries to break out" },
-	{ "image", cmd_image, "fetch the kernel that virtual machines run" },
-	{ "serve", cmd_serve, "the daemon: sandboxes over HTTP" },
-	{ "quarantine", cmd_quarantine, "what a daemon did not know and put aside" },
+	{ "image", cmd_image, "download the kernel for virtual machines" },
+	{ "serve", cmd_serve, "run the daemon: sandboxes over HTTP" },
+	{ "quarantine", cmd_quarantine, "list and remove what a daemon put into quarantine" },
 	{ "create", cmd_client, "make a sandbox" },
 	{ "exec", cmd_client, "run a command in a sandbox" },
-	{ "shell", cmd_client, "a terminal in a sandbox" },
+	{ "shell", cmd_client, "open a terminal in a sandbox" },
 	{ "cp", cmd_client, "copy files into and out of a sandbox" },
 	{ "ls", cmd_client, "list sandboxes" },
-	{ "inspect", cmd_client, "all about a sandbox" },
+	{ "inspect", cmd_client, "show everything about a sandbox" },
 	{ "rm", cmd_client, "delete sandboxes" },
 	{ "kill", cmd_client, "end a command in a sandbox" },
 	{ "extend", cmd_client, "set when a sandbox is removed" },
 	{ "rename", cmd_client, "give a sandbox another name" },
 	{ "update", cmd_client, "change limits of a sandbox" },
-	{ "checkpoint", cmd_client, "keep the state of a sandbox; list, carry, remove them" },
-	{ "restore", cmd_client, "go back to a checkpoint, or make sandboxes of it" },
-	{ "fork", cmd_client, "copies of a running sandbox" },
-	{ "diff", cmd_client, "what was changed" },
+	{ "checkpoint", cmd_client, "save the state of a sandbox; list, export, remove checkpoints" },
+	{ "restore", cmd_client, "go back to a checkpoint, or make sandboxes from it" },
+	{ "fork", cmd_client, "copy a running sandbox" },
+	{ "diff", cmd_client, "list changed files" },
 	{ "promote", cmd_client, "bring the changes of a fork back" },
 	{ "pause", cmd_client, "freeze a sandbox" },
 	{ "start", cmd_client, "start stopped sandboxes again" },
-	{ "stop", cmd_client, "end what runs in a sandbox, and keep its disk" },
-	{ "resume", cmd_client, "let a frozen sandbox go on" },
-	{ "hibernate", cmd_client, "put a sandbox to disk until it is needed" },
+	{ "stop", cmd_client, "end all processes of a sandbox, and keep its disk" },
+	{ "resume", cmd_client, "continue a frozen sandbox" },
+	{ "hibernate", cmd_client, "save a sandbox to disk until it is needed" },
 	{ "wake", cmd_client, "wake a hibernated sandbox" },
-	{ "template", cmd_client, "what new sandboxes are to be like" },
-	{ "pool", cmd_client, "sandboxes kept ready" },
-	{ "secret", cmd_client, "values for sandboxes alone" },
-	{ "network", cmd_client, "what a sandbox may reach, and what it used" },
-	{ "why", cmd_client, "what was refused, and how to allow it" },
-	{ "port", cmd_client, "who may reach servers inside a sandbox" },
-	{ "port-forward", cmd_client, "reach servers inside a sandbox" },
-	{ "logs", cmd_client, "the output of an exec" },
-	{ "stats", cmd_client, "what a sandbox uses" },
-	{ "top", cmd_client, "what all sandboxes use, live" },
-	{ "events", cmd_client, "what happens, as it happens" },
-	{ "audit", cmd_client, "the audit log: read it, verify it" },
+	{ "template", cmd_client, "manage templates for new sandboxes" },
+	{ "pool", cmd_client, "manage pools of ready sandboxes" },
+	{ "secret", cmd_client, "manage secrets" },
+	{ "network", cmd_client, "show what a sandbox may reach, and what it used" },
+	{ "why", cmd_client, "list refused connections, and how to allow them" },
+	{ "port", cmd_client, "control access to servers inside a sandbox" },
+	{ "port-forward", cmd_client, "forward local ports to servers inside a sandbox" },
+	{ "logs", cmd_client, "show the output of an exec" },
+	{ "stats", cmd_client, "show what a sandbox uses" },
+	{ "top", cmd_client, "show what all sandboxes use, live" },
+	{ "events", cmd_client, "show events as they happen" },
+	{ "audit", cmd_client, "read or verify the audit log" },
 	{ "token", cmd_client, "make, list and remove tokens" },
-	{ "tenant", cmd_client, "tenants and their quotas" },
-	{ "completion", cmd_client, "tab completion for bash, zsh and fish" },
+	{ "tenant", cmd_client, "manage tenants and their quotas" },
+	{ "completion", cmd_client, "print a completion script for bash, zsh or fish" },
 };
 
 /* What others call it. */
@@ -146,7 +146,8 @@ static void usage(FILE *to)
 			fputs("\nwith a daemon:\n", to);
 		fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].text);
 	}
-	fputs("\n`cloche help COMMAND` tells more.\n", to);
+	fputs("\n"
+	      "`cloche help COMMAND` describes a command.\n", to);
 }
 
 /* `cloche help COMMAND [VERB]` becomes `cloche COMMAND [VERB] --help`. */
@@ -189,7 +190,7 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);
 	ours = meant(argv[1]);
-	fprintf(stderr, "cloche: unknown command '%.60s'; %s `cloche %s`\n", argv[1], ours ? "it may be" : "see",
+	fprintf(stderr, "cloche: unknown command '%.60s'; %s `cloche %s`\n", argv[1], ours ? "did you mean" : "see",
 		ours ? ours : "--help");
 	return 125;
 }

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EGRESS_UID 61988 /* as cloche serve does when nobody made a user for it */
+#define EGRESS_UID 61988 /* as in cloche serve without a user cloche-egress */
 #define IN_FORCE_MS 10000
 #define LAST_MS 1000
 #define SANDBOX 1U /* its number: there is one */
@@ -35,10 +35,10 @@ _Noreturn static void child(int program, int sock, pid_t parent)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", program);
 	setsid(); /* Ctrl-C is for the command; we end it */
 	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || fcntl(sock, F_SETFD, 0) < 0)
-		what = "its descriptors";
+		what = "create its descriptors";
 	else if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(EGRESS_UID, EGRESS_UID, EGRESS_UID) < 0 ||
 				    setresuid(EGRESS_UID, EGRESS_UID, EGRESS_UID) < 0))
-		what = "its user";
+		what = "find its user";
 	else
 		execve(path, argv, envp);
 	dprintf(2, "cloche: start cloche-egress: %s%s%s\n", what ? what : "", what ? ": " : "", strerror(errno));
@@ -244,7 +244,7 @@ static void add_denied(struct network *n, struct tier_sandbox *s)
 
 		memcpy(a.addr, all[i].addr, sizeof(a.addr));
 		place(&a, all[i].port, x.to, sizeof(x.to));
-		snprintf(x.reason, sizeof(x.reason), "no rule has this address");
+		snprintf(x.reason, sizeof(x.reason), "no rule for this address");
 		if (net_addr_public(&a, &what))
 			snprintf(x.fix, sizeof(x.fix), "--allow %.80s", x.to);
 		else
@@ -271,14 +271,14 @@ void network_tell(const struct network *n)
 	if (!n->want || n->want->mode != EGRESS_OBSERVE)
 		return;
 	fprintf(stderr, "cloche: observed: %s",
-		n->observed ? "this would have sufficed:" : "no stream, so --network allow would have sufficed");
+		n->observed ? "sufficient rules:" : "no stream, `--network allow` is sufficient");
 	for (unsigned i = 0; i < n->observed; i++) {
 		char rule[NET_RULE_TEXT];
 
 		net_rule_text(&n->observation[i], rule);
 		fprintf(stderr, " --allow '%s'", rule);
 	}
-	fprintf(stderr, n->unobserved ? ", and more than can be listed\n" : "\n");
+	fprintf(stderr, n->unobserved ? ", and more that do not fit into the list\n" : "\n");
 }
 
 void network_write(const struct network *n, struct json *j)
@@ -432,7 +432,7 @@ int network_give(struct network *n, const struct network_want *w, struct tier_sa
 		r = read_for(n, s, IN_FORCE_MS, &done);
 	if (r == 0)
 		r = done;
-	return r < 0 ? err_sys(e, ERR_LOST, r, "cloche-egress does not take the network") : 0;
+	return r < 0 ? err_sys(e, ERR_LOST, r, "cloche-egress does not accept the network") : 0;
 }
 
 void network_read(struct network *n, struct tier_sandbox *s)

@@ -1,6 +1,6 @@
 /*
- * The way out of `cloche run`: a cloche-egress of its own, which ends with us. Started before anything else, so that it
- * stays in the network we are in and, without root, who we are; with root it is nobody in particular.
+ * The network of `cloche run`: its own cloche-egress, which ends with it. It is started before anything else, so that it
+ * stays in the caller's network namespace and, without root, has the caller's uid; with root it has a uid of its own.
  */
 #pragma once
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include "proto/net_rule.h"
 
 #define NETWORK_LIST 64 /* rules, private ones, hosts: each */
-#define NETWORK_REFUSALS 32 /* different ones that are told */
+#define NETWORK_REFUSALS 32 /* different refusals that are printed */
 
 /* What was asked for; strings stay the caller's. */
 struct network_want {

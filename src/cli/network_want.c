@@ -19,7 +19,7 @@ int network_want_mode(struct network_want *w, const char *text, struct err *e)
 		w->mode = modes[i].mode;
 		return 0;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': want none, allow, open or observe", text);
+	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be none, allow, open or observe", text);
 }
 
 static int full(struct err *e)
@@ -33,8 +33,8 @@ int network_want_rule(struct network_want *w, const char *text, struct err *e)
 	int rc;
 
 	if (*text == '@') {
-		err_set(e, ERR_INVALID, -EINVAL, "'%.40s': sets are of a daemon's configuration", text);
-		err_remedy(e, "name what is in it, one --allow each");
+		err_set(e, ERR_INVALID, -EINVAL, "'%.40s': sets are only available in a daemon's configuration", text);
+		err_remedy(e, "write each entry of the set as its own --allow");
 		return -EINVAL;
 	}
 	rc = net_rule_parse(text, &r, e);
@@ -56,7 +56,7 @@ int network_want_private(struct network_want *w, const char *text, struct err *e
 
 	if (rc == 0 && r.kind != NET_RULE_ADDR) {
 		rc = err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be an address", text);
-		err_remedy(e, "name the address, and allow the name with --allow");
+		err_remedy(e, "give the address here, and allow the name with --allow");
 	}
 	if (rc == 0 && w->privates == NETWORK_LIST)
 		rc = full(e);
@@ -114,7 +114,7 @@ int network_want_finish(struct network_want *w, struct sandbox_spec *spec, struc
 	if (!w->given && w->rules)
 		w->mode = EGRESS_ALLOW;
 	if (w->rules && w->mode != EGRESS_ALLOW) {
-		err_set(e, ERR_INVALID, -EINVAL, "--allow goes with --network allow, and there is another");
+		err_set(e, ERR_INVALID, -EINVAL, "--allow needs --network allow, but --network has another mode");
 		err_remedy(e, "leave one of them out");
 		return -EINVAL;
 	}
@@ -125,7 +125,7 @@ int network_want_finish(struct network_want *w, struct sandbox_spec *spec, struc
 		return 0;
 	}
 	if (w->resolver && !net_server_ok(w->resolver)) {
-		err_set(e, ERR_INVALID, -EINVAL, "--resolver '%.60s' is no address", w->resolver);
+		err_set(e, ERR_INVALID, -EINVAL, "--resolver '%.60s' is not an address", w->resolver);
 		err_remedy(e, "write it as 192.0.2.1, 192.0.2.1:5353 or [2001:db8::1]:5353");
 		return -EINVAL;
 	}

@@ -78,43 +78,43 @@ void options_help(void)
 {
 	fputs("usage: cloche run [options] [--] COMMAND [ARGUMENT…]\n"
 	      "\n"
-	      "Runs a command in a sandbox of its own and exits with its exit code\n"
+	      "Runs a command in a new sandbox and exits with the command's exit code\n"
 	      "(128+N ended by signal N, 124 timeout, 125 cloche itself failed, 126 not executable, 127 not found,\n"
-	      "137 killed by a limit). There is no network inside but what is allowed, and what is written goes with the sandbox.\n"
+	      "137 killed by a limit). By default there is no network inside. Written files are removed with the sandbox.\n"
 	      "\n"
-	      "limits (0 lifts one)                                           default\n"
+	      "limits (0 removes one)                                          default\n"
 	      "  --cpus N            cores, as 0.5 or 2                        1\n"
 	      "  --memory SIZE       memory, no swap; files in memory count    512M\n"
 	      "  --disk SIZE         what may be written                       1G\n"
-	      "  --inodes N          files that may be made                    one per 8K of disk\n"
+	      "  --inodes N          number of files                           one per 8K of disk\n"
 	      "  --pids N            processes and threads                     256\n"
 	      "  --nofile N          open files per process                    1024\n"
 	      "  --timeout TIME      wall time, as 30s, 5m                     5m\n"
 	      "  --cpu-time TIME     CPU time of the whole sandbox             none\n"
 	      "  --output-limit SIZE stdout and stderr each: head and tail     1M\n"
-	      "  --io-bps SIZE       block I/O per second, each way            none\n"
+	      "  --io-bps SIZE       block I/O per second, per direction       none\n"
 	      "files\n"
 	      "  --image host|DIR    the root filesystem                       host\n"
 	      "  --read-only         root read-only; work folder and /tmp stay writable\n"
 	      "  --storage memory|disk  where changes are kept                 memory\n"
 	      "  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
-	      "  --mount SRC:DST[:ro]       a folder or file of this host, its owner's rights included (repeatable)\n"
-	      "  --workdir DIR       where it starts; made if missing          the home\n"
+	      "  --mount SRC:DST[:ro]       a folder or file of this host, accessed with its owner's rights (repeatable)\n"
+	      "  --workdir DIR       working folder; created when missing      the home\n"
 	      "network\n"
 	      "  --network MODE      none; allow: what --allow names; open: the public internet;   none\n"
-	      "                      observe: as open, and tells the --allow that would have sufficed\n"
+	      "                      observe: as open, and prints the sufficient --allow options\n"
 	      "  --allow RULE        NAME, *.NAME or ADDRESS[/N], with :PORTS (80 and 443), +ech at the end (repeatable)\n"
-	      "  --allow-private ADDRESS[/N][:PORTS]   may be reached although it is not public, if a rule or `open`\n"
-	      "                      lets it (repeatable)\n"
-	      "  --resolver ADDRESS  asked for names                           those of this host\n"
-	      "  --host NAME=ADDRESS our own answer for a name (repeatable)\n"
+	      "  --allow-private ADDRESS[/N][:PORTS]   a non-public address that rules or `open` may then reach\n"
+	      "                      (repeatable)\n"
+	      "  --resolver ADDRESS  DNS server                                those of this host\n"
+	      "  --host NAME=ADDRESS a fixed answer for a name (repeatable)\n"
 	      "other\n"
 	      "  --user NAME[:GROUP]    a name in the image, or UID[:GID]      user\n"
-	      "  -e, --env NAME[=VALUE] a variable; without a value, ours (repeatable)\n"
-	      "  --seccomp FILE      a profile in OCI/Docker JSON, on top of ours\n"
+	      "  -e, --env NAME[=VALUE] a variable; without a value, the caller's (repeatable)\n"
+	      "  --seccomp FILE      a profile in OCI/Docker JSON, on top of the built-in one\n"
 	      "  --hostname NAME     the host name inside                      sandbox\n"
 	      "  --isolation TIER    container or vm                           container\n"
-	      "  -t, --tty | --no-tty   a terminal inside                      when stdin and stdout are one\n"
+	      "  -t, --tty | --no-tty   a terminal inside                      when stdin and stdout are terminals\n"
 	      "  --json              the whole result as one JSON object on stdout\n"
 	      "\n"
 	      "SIZE is bytes, or a number with K, M, G, T. TIME is seconds, or a number with ms, s, m, h, d.\n"
@@ -159,7 +159,7 @@ static int parse_user(struct options *o, const char *text, struct err *e)
 		return 0;
 	}
 	if (account_check(text) == 0 && strcmp(text, "user") != 0) {
-		/* Its ids are known inside. Its files are those of everybody else here: the work folder stays the user's. */
+		/* The user's ids are only known inside. The work folder belongs to uid 1000, as for the other users. */
 		o->spec.uid = o->spec.gid = 1000;
 		o->name = text;
 		o->home = "/home/user";
@@ -178,7 +178,7 @@ static int parse_user(struct options *o, const char *text, struct err *e)
 	if (r < 0)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID, UID:GID, or names: NAME, NAME:GROUP", text);
 	if (uid > 65535 || gid > 65535)
-		return err_set(e, ERR_INVALID, -ERANGE, "'%.40s': ids go up to 65535", text);
+		return err_set(e, ERR_INVALID, -ERANGE, "'%.40s': ids must be at most 65535", text);
 	o->spec.uid = uid;
 	o->spec.gid = gid;
 	o->user = uid == 0 ? "root" : "user";
@@ -210,7 +210,7 @@ static int parse_mount(struct sandbox_spec *s, const char *text, struct err *e)
 		return r;
 	if ((size_t)snprintf(m->dst, sizeof(m->dst), "%.*s", opt ? (int)(opt - dst) : (int)strlen(dst), dst) >=
 	    sizeof(m->dst))
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "target: too long");
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "target: the path is too long");
 	m->read_only = opt && !strcmp(opt, ":ro");
 	s->nmounts++;
 	return 0;
@@ -228,7 +228,7 @@ static int parse_tmpfs(struct sandbox_spec *s, const char *text, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%s': must be PATH or PATH:size=SIZE", text);
 	if ((size_t)snprintf(t->path, sizeof(t->path), "%.*s", opt ? (int)(opt - text) : (int)strlen(text), text) >=
 	    sizeof(t->path))
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "path: too long");
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "path: the path is too long");
 	t->size = 64 * MIB;
 	r = opt ? parse_size(opt + 6, &t->size, e) : 0;
 	if (r == 0 && !t->size)
@@ -243,7 +243,8 @@ static int parse_hostname(struct options *o, const char *arg, struct err *e)
 	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 
 	if (!*arg || *arg == '-' || *arg == '.' || arg[strspn(arg, fit)])
-		return err_set(e, ERR_INVALID, -EINVAL, "letters, digits, '-' and '.' are wanted, the first a letter or digit");
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "must consist of letters, digits, '-' and '.', and start with a letter or digit");
 	return copy(o->spec.hostname, sizeof(o->spec.hostname), arg, "name", e);
 }
 
@@ -256,7 +257,8 @@ static int parse_env(struct options *o, char *text, struct err *e)
 		char *joined;
 
 		if (!value)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s' is not set here; give %.60s=VALUE", text, text);
+			return err_set(e, ERR_INVALID, -EINVAL,
+				       "'%.60s' is not set in the environment; give %.60s=VALUE", text, text);
 		/* Lives until the process ends, as the other strings do. */
 		joined = malloc(strlen(text) + strlen(value) + 2);
 		if (!joined)
@@ -284,7 +286,7 @@ static int parse_image(struct sandbox_spec *s, const char *text, struct err *e)
 		return copy(s->image, sizeof(s->image), text, "image", e);
 	if (!realpath(text, real)) {
 		err_sys(e, ERR_NOT_FOUND, -errno, "image '%s'", text);
-		err_remedy(e, "give 'host' or the folder of a root filesystem");
+		err_remedy(e, "use 'host' or the folder of a root filesystem");
 		return -ENOENT;
 	}
 	return copy(s->image, sizeof(s->image), real, "image", e);
@@ -429,12 +431,15 @@ static int finish(struct options *o, struct err *e)
 		err_remedy(e, "give one, as in `cloche run -- echo hello`");
 		return -EINVAL;
 	}
-	/* Root of a sandbox is there to change the system; everybody else could not write it anyway. */
+	/* The sandbox's root may change the system; other users could not write to it anyway. */
 	if (o->spec.uid == 0 && !(o->spec.flags & SPEC_READ_ONLY))
 		o->spec.flags |= SPEC_SYSTEM_WRITABLE;
-	/* A folder of the host is given to its ids, before anybody could look them up. */
+	/* A mounted folder of the host is mapped to the user's ids before the sandbox could look them up. */
 	if (o->name && o->spec.nmounts) {
-		err_set(e, ERR_INVALID, -EINVAL, "--user %s and --mount do not go together: the folder is for a user whose ids are known before", o->name);
+		err_set(e, ERR_INVALID, -EINVAL,
+			"--user %s cannot be used with --mount: mounts need a user whose ids are known before the "
+			"start",
+			o->name);
 		err_remedy(e, "give the user as UID:GID");
 		return -EINVAL;
 	}
@@ -443,7 +448,7 @@ static int finish(struct options *o, struct err *e)
 	if (!o->workdir_given)
 		snprintf(o->spec.workdir, sizeof(o->spec.workdir), "%s", o->home);
 	if (o->json && o->tty == TTY_YES)
-		return err_set(e, ERR_INVALID, -EINVAL, "--json and --tty do not go together");
+		return err_set(e, ERR_INVALID, -EINVAL, "--json cannot be used with --tty");
 	r = network_want_finish(&o->network, &o->spec, e);
 	return r < 0 ? r : spec_check(&o->spec, e);
 }

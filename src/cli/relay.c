@@ -9,7 +9,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define GRACE_NS 2000000000ULL /* after a kill, for the agent to tell the exit */
+#define GRACE_NS 2000000000ULL /* after a kill, for the agent to report the exit */
 #define CPU_STEP_NS 20000000ULL
 
 enum { P_LINK, P_SIGNALS, P_OUT, P_ERR, P_STDIN, P_TO, P_NETWORK, P_COUNT };
@@ -31,7 +31,7 @@ static int on_started(struct run *r, int fd, struct err *e)
 	/* A terminal comes once, and only when one was asked for. */
 	if (fd < 0 || !r->tty || r->out.from >= 0) {
 		fd_close(fd);
-		return err_set(e, ERR_LOST, -EBADMSG, "the agent talked nonsense");
+		return err_set(e, ERR_LOST, -EBADMSG, "protocol error from the agent");
 	}
 	r->out.from = fd;
 	rc = fd_set_nonblock(fd);
@@ -202,7 +202,7 @@ static void held_up(void *arg)
 	if (r->cut)
 		r->cut_ns = clock_mono_ns(); /* the agent's time to answer is when we listen */
 	else if (r->exited)
-		kill_all(r); /* who was left behind would have ended by now */
+		kill_all(r); /* processes that were left behind would have ended by now */
 	else
 		check_time(r);
 }

@@ -120,7 +120,7 @@ int result_print(const struct run *r, struct err *e)
 	if (rc == 0)
 		rc = put_stream(&j, "stderr", &r->err.capture);
 	if (rc < 0)
-		return err_sys(e, ERR_EXHAUSTED, rc, "put the output together");
+		return err_sys(e, ERR_EXHAUSTED, rc, "build the output");
 	jout_object(&j, "truncated");
 	jout_bool(&j, "stdout", capture_truncated(&r->out.capture));
 	jout_bool(&j, "stderr", capture_truncated(&r->err.capture));

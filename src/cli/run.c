@@ -20,7 +20,7 @@ static void print_error(const struct options *o, const struct err *e)
 	if (o->json)
 		result_print_error(e);
 	snprintf(line, sizeof(line), "%s%s%s", e->msg, e->remedy[0] ? "; " : "", e->remedy);
-	/* Names are told as given, but not their line feeds or escapes: it is one line, and maybe on a terminal. */
+	/* Names are printed as given, without line feeds and escapes: the message is one line, perhaps on a terminal. */
 	for (char *p = line; *p; p++)
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
 			*p = '?';
@@ -36,13 +36,13 @@ static int open_signals(struct run *r, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
 		struct sigaction now;
 
-		/* nohup, or a shell's background job: a signalfd would be told nevertheless. */
+		/* Ignored by nohup or for a shell's background job: a signalfd would receive it nevertheless. */
 		if (sigaction(wanted[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN)
 			sigaddset(&set, wanted[i]);
 	}
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` is an error of a write, told in a line */
+	signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` is an error of a write, which is printed */
 	/* An inherited "ignore" would make the kernel reap our children. */
 	signal(SIGCHLD, SIG_DFL);
 	r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -55,7 +55,7 @@ static int give(const struct run *r, int fd)
 	const uint32_t base = r->sandbox.receipt.uid_base;
 
 	if (r->o.name)
-		return sys_fchmod(fd, 0666); /* whoever that is */
+		return sys_fchmod(fd, 0666); /* for any uid of the sandbox's user */
 	return base ? sys_fchownat(fd, "", base + r->o.spec.uid, base + r->o.spec.gid, AT_EMPTY_PATH) : 0;
 }
 
@@ -76,7 +76,7 @@ static int open_streams(struct run *r, int theirs[3], struct err *e)
 		rc = give(r, theirs[i]);
 		if (rc < 0)
 			return err_sys(e, ERR_INTERNAL, rc, "give a pipe to the sandbox's user");
-		/* Else one who still holds the other end after the command could keep us waiting. */
+		/* Otherwise a process that has the other end open after the command ended could block this program. */
 		rc = fd_set_nonblock(p[0]);
 		if (rc < 0)
 			return err_sys(e, ERR_INTERNAL, rc, "make a pipe non-blocking");
@@ -132,7 +132,7 @@ static void start_terminal(struct run *r, struct exec_spec *x)
 	raw_terminal(r);
 }
 
-/* Makes the sandbox and sends the command right behind: nobody waits for anybody on the way. */
+/* Makes the sandbox and sends the command at once, without waiting for answers in between. */
 static int start(struct run *r, struct exec_spec *x, struct err *e)
 {
 	int theirs[3] = { -1, -1, -1 }, rc = 0;
@@ -159,8 +159,10 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 	if (rc < 0)
 		return rc;
 	if (r->o.cpu_ms && !(r->sandbox.receipt.controllers & CGROUP_BIT(CGROUP_CPUACCT))) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "--cpu-time: nothing here counts the CPU time of a whole sandbox");
-		err_remedy(e, "run as root, with the cpuacct controller mounted, or lift the limit with --cpu-time 0");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			"--cpu-time: this host cannot count the CPU time of a whole sandbox");
+		err_remedy(e,
+			   "run as root, with the cpuacct controller mounted, or remove the limit with --cpu-time 0");
 		return -EOPNOTSUPP;
 	}
 	x->filter = r->filter;
@@ -174,7 +176,7 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 	r->cpu_next_ns = r->start_ns + 20000000ULL;
 	if (rc == 0)
 		rc = exec_send(&r->sandbox, RUN_EXEC, x, theirs, e);
-	/* An agent that gave up before it heard of the command has told why. */
+	/* An agent that failed before it read the command has reported the reason. */
 	if ((rc == -EPIPE || rc == -ECONNRESET) && !r->sandbox.up) {
 		int why = sandbox_wait_up(&r->sandbox, 1000, e);
 
@@ -249,7 +251,7 @@ static int tell(struct run *r, struct err *e)
 	if (v->cause == VERDICT_EXITED || v->cause == VERDICT_SIGNALED)
 		return 0;
 	if (v->cause == VERDICT_OUTPUT)
-		snprintf(dropped, sizeof(dropped), " (%llu bytes left out)",
+		snprintf(dropped, sizeof(dropped), " (%llu bytes omitted)",
 			 (unsigned long long)(capture_dropped(&r->out.capture) + capture_dropped(&r->err.capture)));
 	fprintf(stderr, "cloche: %s: %s%s\n", verdict_name(v->cause), v->detail, dropped);
 	return 0;
@@ -262,7 +264,7 @@ static int end(struct run *r, int rc, struct err *e)
 
 	cooked_terminal(r);
 	if (r->made && rc == 0) {
-		/* Usage is only looked at where somebody sees it, or where it may tell why. */
+		/* Usage is only read when it is printed, or when it may explain a failure. */
 		if (r->o.json || !r->exited || r->exit.status)
 			rc = r->sandbox.driver->stat(&r->sandbox, &r->stat, e);
 		judge(r);
@@ -316,7 +318,10 @@ static void tell_power(const struct run *r, struct err *e)
 		if (!(have >> needed[i].bit & 1))
 			snprintf(names + strlen(names), sizeof(names) - strlen(names), "%sCAP_%s", names[0] ? ", " : "", needed[i].name);
 	if (names[0])
-		err_remedy(e, "root here is without %s: give it to this container (as with --privileged), or run as another user", names);
+		err_remedy(
+			e,
+			"root lacks %s here: give it to this container (as with --privileged), or run as another user",
+			names);
 }
 
 static void run_done(struct run *r)

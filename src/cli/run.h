@@ -39,7 +39,7 @@ struct run {
 int relay_run(struct run *r, struct err *e);
 /* Reads, compiles and keeps the profile in a descriptor. */
 int filter_load(const char *path, int *ret_fd, struct err *e);
-/* For engine_opts: a line on the terminal that tells what is waited for; and signals end it. @arg: the run. */
+/* For engine_opts: a line on the terminal that says what is awaited; signals end it. @arg: the run. */
 int wait_tell(void *arg, const char *doing, struct err *e);
 /* The whole result as one JSON object. */
 int result_print(const struct run *r, struct err *e);

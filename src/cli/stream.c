@@ -108,7 +108,8 @@ void in_stream_read(struct in_stream *s)
 	if (n <= 0) {
 		/* A closed stdin is an empty one, and so is a terminal that is not ours to read from. */
 		if (n < 0 && n != -EBADF && !isatty(s->from))
-			fprintf(stderr, "cloche: read stdin: %s; the command got what came before\n", strerror((int)-n));
+			fprintf(stderr, "cloche: read stdin: %s; the command received what was read before\n",
+				strerror((int)-n));
 		in_done(s);
 		return;
 	}

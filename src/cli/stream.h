@@ -19,7 +19,7 @@ struct out_stream {
 
 /* Reads what is there: 1 when more may follow, 0 at the end (from is closed then), or -errno. */
 int out_stream_read(struct out_stream *s);
-/* Reads until nothing is left right now: for after the command ended, whoever else still holds the pipe. */
+/* Reads what is in the pipe now: after the end of the command, when other processes may still have the pipe open. */
 int out_stream_drain(struct out_stream *s);
 /* Passes the kept tail on. */
 int out_stream_finish(struct out_stream *s);

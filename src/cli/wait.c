@@ -1,4 +1,4 @@
-/* While a sandbox is being made that takes long, as the first machine of an image does: who sits there sees why. */
+/* The line on the terminal that says what is awaited while a sandbox is made, such as the first VM of an image. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "cli/run.h"
@@ -38,7 +38,7 @@ static void draw(struct run *r, const char *doing, uint64_t ns)
 	memcpy(r->waits_line, line, sizeof(line));
 }
 
-/* Nothing runs yet that could be told: so it is the end. */
+/* No command runs yet that could receive the signal, so it ends this program. */
 static int signals(struct run *r, struct err *e)
 {
 	struct signalfd_siginfo si;
@@ -47,7 +47,7 @@ static int signals(struct run *r, struct err *e)
 		if (si.ssi_signo == SIGWINCH || si.ssi_signo == SIGUSR1 || si.ssi_signo == SIGUSR2)
 			continue;
 		r->ended_by = (int)si.ssi_signo;
-		return err_set(e, ERR_CONFLICT, -EINTR, "ended by signal %d before the command was started", r->ended_by);
+		return err_set(e, ERR_CONFLICT, -EINTR, "ended by signal %d before the command started", r->ended_by);
 	}
 	return 0;
 }

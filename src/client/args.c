@@ -16,16 +16,16 @@ static const struct option common[] = {
 
 static const char common_help[] =
 	"  --json              the answer as JSON\n"
-	"the daemon (without these: $CLOCHE_URL and $CLOCHE_TOKEN, ~/.config/cloche/config, the local socket)\n"
+	"the daemon (default: $CLOCHE_URL and $CLOCHE_TOKEN, ~/.config/cloche/config, the local socket)\n"
 	"  --url URL           http://HOST:PORT, https://…, or unix:/PATH\n"
-	"  --token TOKEN       better in $CLOCHE_TOKEN: options can be seen by others on this machine\n";
+	"  --token TOKEN       prefer $CLOCHE_TOKEN: other users of this machine can see options\n";
 
 const struct option *args_common(void)
 {
 	return common;
 }
 
-/* Words an option of everybody takes; 0 when it is none of those. */
+/* The number of arguments of an option that all commands have; 0 for other options. */
 static int common_words(const char *arg)
 {
 	for (const struct option *o = common; o->name; o++) {
@@ -103,7 +103,7 @@ void args_init(struct args *a, const struct command *c, int argc, char **argv)
 	}
 	for (const struct option *o = common; o->name; o++)
 		a->table[n++] = *o;
-	/* The colon makes getopt tell a missing value from an unknown option. */
+	/* The colon makes getopt distinguish a missing value from an unknown option. */
 	snprintf(a->letters, sizeof(a->letters), "%s:h%s", stop ? "+" : "", (c->letters ? c->letters : "") + stop);
 	/* getopt's own state: 0 starts anew, and it prints nothing. */
 	optind = 0;
@@ -165,7 +165,7 @@ int args_next(struct args *a, int *ret_opt, struct err *e)
 			return 0;
 		case '?':
 		case ':':
-			/* How the error is told may stand behind it. */
+			/* --json, which decides how the error is printed, may follow the bad option. */
 			for (int i = optind; i < a->argc && strcmp(a->argv[i], "--"); i++)
 				a->json = a->json || !strcmp(a->argv[i], "--json");
 			return bad_option(a, opt, e);
@@ -206,11 +206,11 @@ int args_count(const struct args *a, int min, int max, const char *want, struct 
 	if (a->nrest < min)
 		r = err_set(e, ERR_INVALID, -EINVAL, "missing %s", want);
 	else if (max >= 0 && a->nrest > max)
-		r = err_set(e, ERR_INVALID, -EINVAL, "'%.60s' is one word too many", a->rest[max]);
+		r = err_set(e, ERR_INVALID, -EINVAL, "unexpected argument '%.60s'", a->rest[max]);
 	else
 		for (int i = 0; i < a->nrest && !r; i++)
 			if (!a->rest[i][0])
-				r = err_set(e, ERR_INVALID, -EINVAL, "an empty word where %s belongs", want);
+				r = err_set(e, ERR_INVALID, -EINVAL, "%s must not be empty", want);
 	if (r < 0)
 		err_remedy(e, "see `cloche %s --help`", a->command->name);
 	return r;
@@ -229,9 +229,10 @@ int args_add_env(json_t *body, const char *arg, struct err *e)
 		return show_set_pair(env, arg, e);
 	value = getenv(arg);
 	if (!value)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s' is not set here; give %.60s=VALUE", arg, arg);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s' is not set in the environment; give %.60s=VALUE", arg,
+			       arg);
 	if (json_object_set_new(env, arg, json_string(value)) < 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': its value is not UTF-8", arg);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': the value is not UTF-8", arg);
 	return 0;
 }
 
@@ -293,7 +294,7 @@ int args_set_words(json_t *body, const char *key, char **words, int n, struct er
 	for (int i = 0; i < n; i++)
 		if (json_array_append_new(list, json_string(words[i])) < 0) {
 			json_decref(list);
-			return err_set(e, ERR_INVALID, -EINVAL, "word %d of the command is not UTF-8", i + 1);
+			return err_set(e, ERR_INVALID, -EINVAL, "argument %d of the command is not UTF-8", i + 1);
 		}
 	json_object_set_new(body, key, list);
 	return 0;
@@ -308,7 +309,7 @@ int args_query_meta(struct buf *query, char *arg, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "--meta '%.60s': must be NAME=VALUE", arg);
 	*eq = '\0';
 	r = url_add(query, "&metadata.%s=%s", arg, eq + 1);
-	return r < 0 ? err_sys(e, ERR_INVALID, r, "too much to ask for") : 0;
+	return r < 0 ? err_sys(e, ERR_INVALID, r, "the request is too large") : 0;
 }
 
 int args_sandbox(struct args *a, int (*apply)(void *arg, int opt, const char *value, struct err *e), void *arg,
@@ -328,7 +329,7 @@ int args_sandbox(struct args *a, int (*apply)(void *arg, int opt, const char *va
 		if (r < 0)
 			return r;
 		*ret_sandbox = a->rest[0];
-		/* getopt skips argv[0], so the word just taken stands for it. */
+		/* getopt skips argv[0], so the word that was just read takes its place. */
 		a->argv = a->rest;
 		a->argc = a->nrest;
 		optind = 0;

@@ -28,18 +28,17 @@ static const char help[] =
 	"usage: cloche audit [options]\n"
 	"       cloche audit verify [--head SEQ:HASH] [--data DIR | FILE | --online]\n"
 	"\n"
-	"Shows the audit log (admin), or checks it: every record, its number and the hashes that chain them. The "
-	"check\n"
-	"needs no daemon; it prints one line and exits with 0 when all is well, 1 when a record is wrong.\n"
+	"Prints the audit log (admin), or verifies it: every record, its number and the chain of hashes. `verify`\n"
+	"needs no daemon; it prints one line and exits with 0 when the log is intact, 1 when it is not.\n"
 	"\n"
-	"  -f, --follow        goes on with what happens now\n"
+	"  -f, --follow        continue with new records\n"
 	"  --sandbox ID        only of this sandbox\n"
 	"  --kind KIND         only of this kind, as exec.end\n"
-	"  --after SEQ         only behind this number\n"
+	"  --after SEQ         only records after this number\n"
 	"  --data DIR          verify: the daemon's data folder              /var/lib/cloche\n"
-	"  --head SEQ:HASH     verify: this record must be in it, as X-Cloche-Audit of an answer named it: a log whose\n"
-	"                      end was cut off is whole otherwise\n"
-	"  --online            verify: let the daemon check its own\n";
+	"  --head SEQ:HASH     verify: the log must contain this record (the X-Cloche-Audit header of an answer\n"
+	"                      names it); detects a log whose end was cut off\n"
+	"  --online            verify: let the daemon verify its own log\n";
 
 struct audit_cmd {
 	const char *sandbox, *kind, *data;
@@ -61,7 +60,7 @@ static int parse_head(const char *text, struct audit_head *ret, struct err *e)
 		if (parse_u64(seq, &ret->seq, NULL) == 0 && ret->seq)
 			return 0;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "--head: want SEQ:HASH, as `cloche audit verify` prints it");
+	return err_set(e, ERR_INVALID, -EINVAL, "--head: must be SEQ:HASH, as printed by `cloche audit verify`");
 }
 
 static int print_verdict(const struct args *a, const json_t *v, bool ok, struct err *e)
@@ -78,7 +77,7 @@ static int print_verdict(const struct args *a, const json_t *v, bool ok, struct 
 		       (unsigned long long)show_u64(head, "seq"), buf_str(&b));
 	} else {
 		text_escape(&b, why, strlen(why));
-		printf("BROKEN: %s (%llu good records before)\n", buf_str(&b),
+		printf("BROKEN: %s (%llu valid records before)\n", buf_str(&b),
 		       (unsigned long long)show_u64(v, "records"));
 	}
 	return ok ? 0 : 1;
@@ -107,7 +106,7 @@ static int verify(struct args *a, const struct audit_cmd *o, struct err *e)
 	v = json_pack("{s:b, s:I, s:{s:I, s:s}, s:s?}", "ok", res.ok, "records", (json_int_t)res.records, "head", "seq",
 		      (json_int_t)res.seq, "hash", res.hash, "error", res.ok ? NULL : res.why);
 	if (!v)
-		return err_set(e, ERR_INTERNAL, -EILSEQ, "%s: is no audit log", path);
+		return err_set(e, ERR_INTERNAL, -EILSEQ, "%s: not an audit log", path);
 	return print_verdict(a, v, res.ok, e);
 }
 
@@ -202,7 +201,7 @@ static int run(struct args *a, struct err *e)
 	if (a->nrest && !strcmp(a->rest[0], "verify")) {
 		r = args_count(a, 1, o.data || o.online ? 1 : 2, "FILE", e);
 		if (r == 0 && o.online && o.head.seq)
-			r = err_set(e, ERR_INVALID, -EINVAL, "--head and --online do not go together");
+			r = err_set(e, ERR_INVALID, -EINVAL, "--head cannot be used with --online");
 		return r < 0 ? r : verify(a, &o, e);
 	}
 	r = args_count(a, 0, 0, "options, or verify", e);
@@ -226,7 +225,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_audit = {
 	.name = "audit",
-	.text = "the audit log, and whether it is whole",
+	.text = "read or verify the audit log",
 	.help = help,
 	.letters = "f",
 	.options = options,

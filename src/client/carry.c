@@ -20,9 +20,9 @@ struct carry {
 static const char export_help[] =
 	"usage: cloche checkpoint export CHECKPOINT FILE\n"
 	"\n"
-	"Writes a checkpoint as one file, which `cloche checkpoint import` reads on any machine that has its image.\n"
-	"It is an archive (tar.zst) with all layers and a manifest with their sums. FILE `-` is stdout. What was in\n"
-	"FILE before stays until all of the new one is there.\n"
+	"Writes a checkpoint to one file, which `cloche checkpoint import` reads on any machine that has the same image.\n"
+	"The file is an archive (tar.zst) with all layers and a manifest of their checksums. FILE `-` is stdout. An existing\n"
+	"FILE is replaced when the new one is complete.\n"
 	"\n";
 
 static int to_fd(void *arg, const void *data, size_t len)
@@ -66,10 +66,10 @@ static int run_export(struct args *a, struct err *e)
 		return r;
 	std = !strcmp(a->rest[1], "-");
 	if (std && a->json)
-		return err_set(e, ERR_INVALID, -EINVAL, "--json and the archive cannot both go to stdout");
+		return err_set(e, ERR_INVALID, -EINVAL, "--json and the archive cannot both be written to stdout");
 	if (std && isatty(STDOUT_FILENO)) {
-		err_set(e, ERR_INVALID, -EINVAL, "an archive is nothing for a terminal");
-		err_remedy(e, "name a file, or send it through a pipe");
+		err_set(e, ERR_INVALID, -EINVAL, "the archive cannot be written to a terminal");
+		err_remedy(e, "name a file, or redirect stdout");
 		return -EINVAL;
 	}
 	r = conn_open(&a->conn, &c, e);
@@ -104,15 +104,15 @@ static const struct option import_options[] = {
 static const char import_help[] =
 	"usage: cloche checkpoint import [options] FILE\n"
 	"\n"
-	"Reads what `cloche checkpoint export` wrote, and prints the new checkpoint's id. FILE `-` is stdin. One that\n"
-	"is cut, altered or for another image is refused, and nothing of it is kept.\n"
+	"Reads a file written by `cloche checkpoint export`, and prints the new checkpoint's id. FILE `-` is stdin. A file\n"
+	"that is incomplete, altered or for another image is refused, and nothing of it is kept.\n"
 	"\n"
-	"  --name NAME         its name here                                 the one it had\n"
-	"  --label TEXT        a text for people                             the one it had\n"
-	"  --isolation TIER    container or vm: what is made of it           the one it had\n"
-	"  --keep-network      the network policy that its file has          none: a restore asks for one\n"
-	"  --keep-mounts       the host folders that its file has mounted    none\n"
-	"  --verify            refuse it unless it is signed by this daemon or a key that its export_trust names\n";
+	"  --name NAME         name here                                     as exported\n"
+	"  --label TEXT        a label for people                            as exported\n"
+	"  --isolation TIER    container or vm, for sandboxes made from it   as exported\n"
+	"  --keep-network      keep the network policy of the file           none: each restore sets one\n"
+	"  --keep-mounts       keep the mounts of host folders of the file   none\n"
+	"  --verify            refuse a file that is not signed by this daemon or by a key in export_trust\n";
 
 static ssize_t from_fd(void *arg, char *buf, size_t len)
 {
@@ -137,7 +137,7 @@ static int deliver(struct conn *c, struct carry *x, const char *name, const char
 	int r = buf_addf(&path, "/v1/checkpoints/import%s%s", *query ? "?" : "", *query ? query + 1 : "");
 
 	if (r < 0)
-		return err_sys(e, ERR_INVALID, r, "too much to ask for");
+		return err_sys(e, ERR_INVALID, r, "the request is too large");
 	if (fstat(x->fd, &st) == 0 && S_ISREG(st.st_mode))
 		s.size = st.st_size;
 	s.path = buf_str(&path);
@@ -149,7 +149,7 @@ static int deliver(struct conn *c, struct carry *x, const char *name, const char
 	if (r < 0)
 		return r;
 	*ret = json_loadb(call_body(call)->data, call_body(call)->len, JSON_REJECT_DUPLICATES, NULL);
-	return *ret ? 0 : err_set(e, ERR_INTERNAL, -EPROTO, "the daemon's answer is no JSON");
+	return *ret ? 0 : err_set(e, ERR_INTERNAL, -EPROTO, "the daemon's answer is not valid JSON");
 }
 
 static int run_import(struct args *a, struct err *e)
@@ -171,7 +171,7 @@ static int run_import(struct args *a, struct err *e)
 		else
 			r = url_add(&query, opt == OPT_NAME ? "&name=%s" : opt == OPT_LABEL ? "&label=%s" : "&isolation=%s", optarg);
 		if (r < 0)
-			return err_sys(e, ERR_INVALID, r, "too much to ask for");
+			return err_sys(e, ERR_INVALID, r, "the request is too large");
 	}
 	if (r < 0 || a->help)
 		return r;
@@ -197,7 +197,7 @@ static int run_import(struct args *a, struct err *e)
 
 const struct command checkpoint_export = {
 	.name = "checkpoint export",
-	.text = "write a checkpoint as one file",
+	.text = "write a checkpoint to one file",
 	.help = export_help,
 	.complete = COMPLETE_NAMES,
 	.names = "checkpoint",

@@ -15,10 +15,9 @@ static const char help[] =
 	"       cloche checkpoint export CHECKPOINT FILE\n"
 	"       cloche checkpoint import [options] FILE\n"
 	"\n"
-	"A checkpoint keeps what a sandbox has changed and, with --memory, its running processes. `cloche restore`\n"
-	"goes back to it or makes new sandboxes of it, as often as wanted; it needs its sandbox no more. CHECKPOINT "
-	"is\n"
-	"its id, or SANDBOX:NAME. `cloche checkpoint VERB --help` tells the options of each.\n"
+	"A checkpoint holds the changed files of a sandbox and, with --memory, its running processes. `cloche restore`\n"
+	"goes back to it or makes any number of new sandboxes from it, even after its sandbox was removed. CHECKPOINT is\n"
+	"an id, or SANDBOX:NAME. `cloche checkpoint VERB --help` lists the options of each verb.\n"
 	"\n";
 
 /* ---- create ---- */
@@ -37,14 +36,14 @@ static const struct option create_options[] = {
 static const char create_help[] =
 	"usage: cloche checkpoint [create] [options] SANDBOX [NAME]\n"
 	"\n"
-	"Keeps the state of a sandbox, which runs on, and prints the checkpoint's id.\n"
+	"Saves the state of a sandbox, which continues to run, and prints the checkpoint's id.\n"
 	"\n"
-	"  --name NAME         its name, the same as NAME; unique among the sandbox's checkpoints\n"
-	"  --label TEXT        a text for people\n"
-	"  --meta NAME=VALUE   to find it again with `checkpoint ls --meta` (repeatable)\n"
-	"  --memory[=auto]     its running processes, too; refused when one of them cannot be carried.\n"
-	"                      auto: then the files only, and stderr says why\n"
-	"  --network WHAT      connections to the outside: drop (copies find them reset; stderr says which) or refuse   drop\n";
+	"  --name NAME         name, the same as NAME; unique among the sandbox's checkpoints\n"
+	"  --label TEXT        a label for people\n"
+	"  --meta NAME=VALUE   metadata, for `checkpoint ls --meta` (repeatable)\n"
+	"  --memory[=auto]     also save running processes; fails when one of them cannot be saved.\n"
+	"                      auto: save only files then; stderr says why\n"
+	"  --network WHAT      connections to the outside: drop (reset in the copies; stderr lists them) or refuse   drop\n";
 
 static int apply(json_t *body, int opt, const char *arg, struct err *e)
 {
@@ -68,7 +67,7 @@ static void tell_auto(const struct args *a, const json_t *body, struct err *e)
 	if (!a->nrest || strcmp(a->rest[0], "auto") || !json_is_true(json_object_get(body, "memory")))
 		return;
 	e->remedy[0] = '\0'; /* it would lead elsewhere */
-	err_remedy(e, "`--memory=auto` is one word, with the `=`");
+	err_remedy(e, "write `--memory=auto` as one argument, with the `=`");
 }
 
 static int run_create(struct args *a, struct err *e)
@@ -87,7 +86,8 @@ static int run_create(struct args *a, struct err *e)
 		return r;
 	r = args_count(a, 1, 2, "SANDBOX", e);
 	if (r == 0 && a->nrest == 2 && json_object_get(body, "name"))
-		r = err_set(e, ERR_INVALID, -EINVAL, "--name and the word '%.60s': one name is enough", a->rest[1]);
+		r = err_set(e, ERR_INVALID, -EINVAL, "--name and NAME '%.60s' are both given: use one of them",
+			    a->rest[1]);
 	if (r == 0 && a->nrest == 2)
 		r = args_set_text(body, "name", a->rest[1], e);
 	if (r == 0)
@@ -126,11 +126,11 @@ static const char ls_help[] = "usage: cloche checkpoint ls [options]\n"
 			      "\n"
 			      "Lists checkpoints, the newest first.\n"
 			      "\n"
-			      "  --sandbox SANDBOX   only of this one; of one that is gone, by its id\n"
-			      "  --name NAME         only those of this name\n"
+			      "  --sandbox SANDBOX   only those of this sandbox (by id when it was removed)\n"
+			      "  --name NAME         only those with this name\n"
 			      "  --label TEXT        only those with this label\n"
-			      "  --meta NAME=VALUE   only those that were made with it (repeatable)\n"
-			      "  -q, --quiet         ids only\n";
+			      "  --meta NAME=VALUE   only those with this metadata (repeatable)\n"
+			      "  -q, --quiet         print ids only\n";
 
 static int print(const json_t *list, struct err *e)
 {
@@ -168,7 +168,7 @@ static int add_query(struct buf *query, int opt, char *arg, struct err *e)
 	if (opt == OPT_META)
 		return args_query_meta(query, arg, e);
 	r = url_add(query, opt == OPT_SANDBOX ? "&sandbox=%s" : opt == OPT_NAME ? "&name=%s" : "&label=%s", arg);
-	return r < 0 ? err_sys(e, ERR_INVALID, r, "too much to ask for") : 0;
+	return r < 0 ? err_sys(e, ERR_INVALID, r, "the request is too large") : 0;
 }
 
 static int run_ls(struct args *a, struct err *e)
@@ -208,7 +208,7 @@ static int run_ls(struct args *a, struct err *e)
 
 static const char inspect_help[] = "usage: cloche checkpoint inspect CHECKPOINT…\n"
 				   "\n"
-				   "Shows everything known about checkpoints, as JSON; several become one array.\n"
+				   "Prints all details of checkpoints as JSON; an array when there are several.\n"
 				   "\n";
 
 static int run_inspect(struct args *a, struct err *e)
@@ -218,9 +218,9 @@ static int run_inspect(struct args *a, struct err *e)
 
 static const char rm_help[] = "usage: cloche checkpoint rm [-f] CHECKPOINT…\n"
 			      "\n"
-			      "Removes checkpoints. Sandboxes and checkpoints that came from them stay as they are.\n"
+			      "Removes checkpoints. Sandboxes and checkpoints based on them are not affected.\n"
 			      "\n"
-			      "  -f, --force         one that is not there is no error\n";
+			      "  -f, --force         ignore checkpoints that do not exist\n";
 
 static int run_rm(struct args *a, struct err *e)
 {
@@ -229,7 +229,7 @@ static int run_rm(struct args *a, struct err *e)
 
 static const struct command create = {
 	.name = "checkpoint create",
-	.text = "keep the state of a sandbox",
+	.text = "save the state of a sandbox",
 	.help = create_help,
 	.options = create_options,
 	.complete = COMPLETE_NAMES,
@@ -248,7 +248,7 @@ static const struct command ls = {
 
 static const struct command inspect = {
 	.name = "checkpoint inspect",
-	.text = "everything about a checkpoint",
+	.text = "print all details of a checkpoint",
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "checkpoint",
@@ -272,7 +272,7 @@ static const struct command *const verbs[] = {
 
 const struct command cmd_checkpoint = {
 	.name = "checkpoint",
-	.text = "keep, list, carry and remove states of sandboxes",
+	.text = "save, list, export, import and remove states of sandboxes",
 	.help = help,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",

@@ -22,8 +22,8 @@ struct args;
 enum complete { COMPLETE_NOTHING, COMPLETE_NAMES, COMPLETE_COPY, COMPLETE_FILES, COMPLETE_WORDS };
 
 /*
- * A command, a noun (`cloche checkpoint …`), or the verb of a noun, whose name then is both words. A noun's @run is for
- * what names none of its verbs.
+ * A command, a noun (`cloche checkpoint …`), or the verb of a noun, whose name is both words. A noun's @run is called
+ * when the arguments name none of its verbs.
  */
 struct command {
 	const char *name;
@@ -35,7 +35,7 @@ struct command {
 	const struct option *more; /* and those it shares with others; NULL: none */
 	enum complete complete;
 	const char *words; /* of COMPLETE_WORDS, separated by spaces */
-	const char *names; /* of COMPLETE_NAMES: whose, "sandbox checkpoint" say */
+	const char *names; /* of COMPLETE_NAMES: the kinds of things, such as "sandbox checkpoint" */
 	const struct command *const *verbs; /* of a noun, ended by NULL */
 	bool first_verb; /* what names no verb means the first one */
 	int (*run)(struct args *a, struct err *e);
@@ -66,7 +66,7 @@ struct args {
 
 /*
  * What @argv means: @c itself, or the verb of a noun, which then is moved to the front and the noun left out. Options
- * that all commands have may stand before it.
+ * that all commands have may precede it.
  */
 const struct command *args_verb(const struct command *c, int *argc, char ***argv);
 /* The run() of a noun: help, or an error that says which verbs there are. */

@@ -2,14 +2,14 @@
 #include "base/base.h"
 #include "client/show.h"
 
-#define NAMES_MS 1000 /* nobody waits longer for a tab */
+#define NAMES_MS 1000 /* a completion that takes longer is useless */
 
 static const char help[] = "usage: cloche completion bash|zsh|fish\n"
 			   "\n"
 			   "Prints a script that completes commands, options and names:\n"
 			   "\n"
 			   "  bash   source <(cloche completion bash)       in ~/.bashrc\n"
-			   "  zsh    source <(cloche completion zsh)        in ~/.zshrc, behind compinit\n"
+			   "  zsh    source <(cloche completion zsh)        in ~/.zshrc, after compinit\n"
 			   "  fish   cloche completion fish > ~/.config/fish/completions/cloche.fish\n"
 			   "\n";
 
@@ -17,19 +17,22 @@ static const char help[] = "usage: cloche completion bash|zsh|fish\n"
 static const struct elsewhere {
 	const char *name, *text, *options;
 } elsewhere[] = {
-	{ "run", "run a command in a sandbox of its own",
+	{ "run", "run a command in a new sandbox",
 	  "--isolation --image --cpus --memory --disk --inodes --storage --pids --nofile --timeout --cpu-time "
 	  "--output-limit "
-	  "--io-bps --read-only --tmpfs --network --allow --allow-private --resolver --host --env --mount --workdir --user --hostname --seccomp --json --tty "
+	  "--io-bps --read-only --tmpfs --network --allow --allow-private --resolver --host --env --mount --workdir "
+	  "--user --hostname --seccomp --json --tty "
 	  "--no-tty "
 	  "--help" },
 	{ "doctor", "check what this host can enforce", "--attack --no-bombs --json --help" },
-	{ "image", "fetch the kernel of virtual machines", "vm-kernel --help" },
-	{ "serve", "the daemon",
-	  "--data --layers --recover --listen --token-file --config --user --images --allow-mount --pool --tls-cert --tls-key "
+	{ "image", "download the kernel for virtual machines", "vm-kernel --help" },
+	{ "serve", "run the daemon",
+	  "--data --layers --recover --listen --token-file --config --user --images --allow-mount --pool --tls-cert "
+	  "--tls-key "
 	  "--stop-sandboxes "
 	  "--recover --check --debug --version --help" },
-	{ "quarantine", "what a daemon did not know and put aside", "ls show rm --data --layers --config --help" },
+	{ "quarantine", "list and remove what a daemon put into quarantine",
+	  "ls show rm --data --layers --config --help" },
 };
 
 static void put_options(const struct command *c)
@@ -354,8 +357,8 @@ static int run(struct args *a, struct err *e)
 	} else if (!strcmp(shell, "fish")) {
 		fish();
 	} else {
-		err_set(e, ERR_INVALID, -EINVAL, "'%.20s' is no shell this knows", shell);
-		err_remedy(e, "there are bash, zsh and fish");
+		err_set(e, ERR_INVALID, -EINVAL, "unknown shell '%.20s'", shell);
+		err_remedy(e, "use bash, zsh or fish");
 		return -EINVAL;
 	}
 	return 0;

@@ -15,7 +15,7 @@ struct conn {
 	char host[300];
 	const char *prefix;
 	const char *doing; /* as in conn_doing() */
-	bool happened; /* a callback had something for somebody, so nobody waits */
+	bool happened; /* a callback has done something: the loop must not wait */
 };
 
 static bool is_loopback(const char *host)
@@ -39,7 +39,7 @@ int conn_open(const struct conn_opts *o, struct conn **ret, struct err *e)
 	if ((size_t)snprintf(c->host, sizeof(c->host), "%.*s", (int)(c->prefix - host), host) >= sizeof(c->host))
 		return err_set(e, ERR_INVALID, -EINVAL, "the daemon's URL is too long");
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-		return err_set(e, ERR_INTERNAL, -EIO, "libcurl does not start");
+		return err_set(e, ERR_INTERNAL, -EIO, "libcurl cannot be initialized");
 	c->multi = curl_multi_init();
 	if (!c->multi)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
@@ -106,30 +106,30 @@ int conn_curl_error(const struct conn *c, CURLcode code, const char *detail, str
 	const char *where = c->s.socket ? c->s.socket : c->s.url;
 	const char *why = detail && *detail ? detail : curl_easy_strerror(code);
 
-	/* The library would name a host and a port that nobody asked for. */
+	/* The library's message would name a host and port that were not given. */
 	if (c->s.socket && code == CURLE_COULDNT_CONNECT)
-		why = access(c->s.socket, F_OK) == 0 ? "nobody listens, or not to us" :
-		      errno == EACCES		     ? "its folder is closed to us, as a data folder is to all but root" :
-						       "there is no such socket";
+		why = access(c->s.socket, F_OK) == 0 ? "nothing listens on it, or this user may not connect" :
+		      errno == EACCES ? "this user may not enter its folder; a data folder is for root only" :
+					"the socket does not exist";
 	if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST) {
 		err_set(e, ERR_NOT_FOUND, -ECONNREFUSED, "no daemon answers at %.100s: %.100s", where, why);
 		err_remedy(e, "start `cloche serve`, or set CLOCHE_URL");
 		return -ECONNREFUSED;
 	}
 	if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
-		err_set(e, ERR_DENIED, -EACCES, "%.100s is not to be trusted: %.100s", where, why);
-		err_remedy(e, "give the certificate that signed its own: CLOCHE_CACERT=FILE, or `cacert = FILE` in the "
+		err_set(e, ERR_DENIED, -EACCES, "%.100s: the certificate is not trusted: %.100s", where, why);
+		err_remedy(e, "give the CA certificate that signed it: CLOCHE_CACERT=FILE, or `cacert = FILE` in the "
 			      "configuration");
 		return -EACCES;
 	}
 	if (code == CURLE_SSL_CONNECT_ERROR) {
-		err_set(e, ERR_LOST, -EPROTO, "%.100s does not speak TLS as we do: %.100s", where, why);
-		err_remedy(e, "a daemon without tls_cert is reached by http://");
+		err_set(e, ERR_LOST, -EPROTO, "%.100s: TLS failed: %.100s", where, why);
+		err_remedy(e, "use http:// for a daemon without tls_cert");
 		return -EPROTO;
 	}
 	if (code == CURLE_OPERATION_TIMEDOUT)
-		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "%.100s takes too long: %.100s", where, why);
-	return err_set(e, ERR_LOST, -ECONNRESET, "talking to %.100s: %.100s", where, why);
+		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "%.100s: timed out: %.100s", where, why);
+	return err_set(e, ERR_LOST, -ECONNRESET, "connection to %.100s failed: %.100s", where, why);
 }
 
 static enum err_kind kind_of(const char *code, long status)
@@ -156,7 +156,8 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 
 	/* Not ours: a proxy's page, say. */
 	if (!*message)
-		return err_set(e, kind_of("", status), -EPROTO, "the answer is %ld, and not a daemon's", status);
+		return err_set(e, kind_of("", status), -EPROTO,
+			       "status %ld, and the answer does not come from a daemon", status);
 	kind = kind_of(show_str(error, "code"), status);
 	/* The message often has its cause at the end already. */
 	if (*cause && !strstr(message, cause))
@@ -164,7 +165,7 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 	else
 		r = err_set(e, kind, errno_of(kind), "%s", message);
 	if (e)
-		e->errnum = 0; /* the cause is the daemon's, and told */
+		e->errnum = 0; /* the error is the daemon's, and its message names the cause */
 	/* The daemon speaks of headers here. */
 	if (kind == ERR_UNAUTHORIZED)
 		err_remedy(e, "set CLOCHE_TOKEN, or `token = …` in ~/.config/cloche/config");
@@ -214,9 +215,9 @@ int conn_json(struct conn *c, const char *method, const char *path, const json_t
 	*ret = NULL;
 	if (!got->len)
 		return 0;
-	/* A key that stands twice, as in some records of audit logs of before, must not hide all the rest. */
+	/* A duplicate key, as in some records of older audit logs, must not make the whole answer unreadable. */
 	*ret = json_loadb(got->data, got->len, JSON_ALLOW_NUL, &je);
-	return *ret ? 0 : err_set(e, ERR_INTERNAL, -EPROTO, "the daemon's answer is no JSON: %s", je.text);
+	return *ret ? 0 : err_set(e, ERR_INTERNAL, -EPROTO, "the daemon's answer is not valid JSON: %s", je.text);
 }
 
 int conn_get(struct conn *c, const char *path, json_t **ret, struct err *e)
@@ -387,7 +388,7 @@ int call_start(struct conn *conn, const struct call_spec *s, struct call **ret, 
 		curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, "");
 	curl_easy_setopt(c->easy, CURLOPT_CUSTOMREQUEST, s->method);
 	if (curl_multi_add_handle(conn->multi, c->easy) != CURLM_OK)
-		return err_set(e, ERR_INTERNAL, -EIO, "libcurl refuses the call");
+		return err_set(e, ERR_INTERNAL, -EIO, "libcurl failed");
 	*ret = TAKE_PTR(c);
 	return 0;
 }
@@ -413,7 +414,7 @@ int conn_turn(struct conn *conn, int timeout_ms, struct err *e)
 
 	conn->happened = false;
 	if (curl_multi_perform(conn->multi, &running) != CURLM_OK)
-		return err_set(e, ERR_INTERNAL, -EIO, "libcurl fails");
+		return err_set(e, ERR_INTERNAL, -EIO, "libcurl failed");
 	while ((m = curl_multi_info_read(conn->multi, &left))) {
 		struct call *c = NULL;
 
@@ -425,7 +426,7 @@ int conn_turn(struct conn *conn, int timeout_ms, struct err *e)
 		conn->happened = true;
 	}
 	if (running && !conn->happened && curl_multi_poll(conn->multi, NULL, 0, timeout_ms, NULL) != CURLM_OK)
-		return err_set(e, ERR_INTERNAL, -EIO, "libcurl fails");
+		return err_set(e, ERR_INTERNAL, -EIO, "libcurl failed");
 	return 0;
 }
 
@@ -442,7 +443,8 @@ static int outcome(struct call *c, struct err *e)
 	if (status >= 400 && (c->code == CURLE_OK || c->body.len))
 		return conn_answer_error(c->body.data ? c->body.data : "", c->body.len, status, e);
 	if (c->failed)
-		return err_sys(e, ERR_INTERNAL, c->failed, c->failed == -E2BIG ? "the answer" : "pass the bytes on");
+		return err_sys(e, ERR_INTERNAL, c->failed,
+			       c->failed == -E2BIG ? "build the answer" : "forward the bytes");
 	if (c->code != CURLE_OK)
 		return conn_curl_error(c->conn, c->code, c->detail, e);
 	return 0;

@@ -1,10 +1,10 @@
 /*
- * The way to a daemon: where it is, who we are, and calls. Calls run on one libcurl multi handle, so that several can
- * be under way; waiting for one moves all.
+ * The connection to a daemon: its address, the caller's token, and calls. Calls run on one libcurl multi handle, so that
+ * several can be in progress; waiting for one advances all.
  *
- * Where and who, the first that is there: the options, CLOCHE_URL and CLOCHE_TOKEN, ~/.config/cloche/config (lines
- * `url = …`, `token = …`; only when nobody else can read it), the local unix sockets. The file's token is not sent to
- * another URL than the file's. CLOCHE_CACERT, or `cacert = …`, names the certificates to trust.
+ * Address and token come from the first source that has them: the options, CLOCHE_URL and CLOCHE_TOKEN,
+ * ~/.config/cloche/config (lines `url = …`, `token = …`; only when no other user can read it), the local unix sockets.
+ * The file's token is only sent to the file's URL. CLOCHE_CACERT, or `cacert = …`, names the certificates to trust.
  */
 #pragma once
 #include <curl/curl.h>

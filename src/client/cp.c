@@ -21,14 +21,12 @@ static const struct option options[] = {
 static const char help[] = "usage: cloche cp [options] SRC… SANDBOX:PATH\n"
 			   "       cloche cp [options] SANDBOX:PATH… DST\n"
 			   "\n"
-			   "Copies files and folders into or out of a sandbox, with their modes. A DST that is a "
-			   "folder gets the copy below\n"
-			   "it. `-` is stdin or stdout: a file's bytes, or the tar of a folder. A SRC folder that ends "
-			   "in /. stands for what\n"
-			   "is in it. Several SRC go into a folder. A local name with a colon is written ./a:b.\n"
+			   "Copies files and folders into or out of a sandbox, with their modes. When DST is a folder, the copy is placed\n"
+			   "in it. `-` is stdin or stdout: the bytes of a file, or a tar archive of a folder. SRC/. copies what is in the\n"
+			   "folder SRC. With several SRC, DST must be a folder. Write a local name with a colon as ./a:b.\n"
 			   "\n"
-			   "  --user NAME|UID[:GID]   who writes or reads inside                the sandbox's\n"
-			   "  -r, --recursive         as always: folders are copied whole\n";
+			   "  --user NAME|UID[:GID]   user inside                               the sandbox's\n"
+			   "  -r, --recursive         has no effect: folders are always copied with their contents\n";
 
 struct place {
 	char *sandbox; /* NULL: here */
@@ -58,7 +56,8 @@ static int parse_place(const char *text, struct place *ret, struct err *e)
 	if (!colon || (slash && slash < colon))
 		return 0;
 	if (colon == text)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': no sandbox before the colon", text);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': the name of the sandbox before the colon is missing",
+			       text);
 	ret->sandbox = strndup(text, (size_t)(colon - text));
 	ret->path = colon[1] ? colon + 1 : ".";
 	return ret->sandbox ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
@@ -130,8 +129,9 @@ static int remote_is_dir(struct cp *p, const struct place *at, const char *path,
 /* One file after the other at the same path would leave the last alone. */
 static int need_folder(const char *path, const char *where, struct err *e)
 {
-	err_set(e, ERR_INVALID, -ENOTDIR, "'%.100s' is no folder %s, and several are to be copied", path, where);
-	err_remedy(e, "make it first, with `mkdir -p`");
+	err_set(e, ERR_INVALID, -ENOTDIR, "'%.100s' is not a folder %s, and there are several files to copy", path,
+		where);
+	err_remedy(e, "make the folder first, with `mkdir -p`");
 	return -ENOTDIR;
 }
 
@@ -235,7 +235,7 @@ static int split(const char *path, char *dir, char *name, struct err *e)
 
 	base_of(path, name, PATH_MAX);
 	if (!name[0])
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s' is no name for a copy", path);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s' cannot be the name of a copy", path);
 	len = (size_t)(strrchr(path, '/') ? strrchr(path, '/') - path : 0);
 	while (len && path[len - 1] == '/')
 		len--;
@@ -264,8 +264,8 @@ static int copy_in(struct cp *p, const char *src, const struct place *to, struct
 		return need_folder(to->path, "inside", e);
 	if (!strcmp(src, "-")) {
 		if (dir || p->many)
-			return err_set(e, ERR_INVALID, -EISDIR, "'%.100s' is a folder; stdin needs a file's name",
-				       to->path);
+			return err_set(e, ERR_INVALID, -EISDIR,
+				       "'%.100s' is a folder; a copy of stdin needs the name of a file", to->path);
 		return put_file(p, STDIN_FILENO, "stdin", to, trimmed, e);
 	}
 	fd = open(src, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -274,7 +274,7 @@ static int copy_in(struct cp *p, const char *src, const struct place *to, struct
 	base_of(src, base, sizeof(base));
 	if (S_ISDIR(st.st_mode)) {
 		if (there && !dir)
-			return err_set(e, ERR_CONFLICT, -ENOTDIR, "'%.100s' is no folder", to->path);
+			return err_set(e, ERR_CONFLICT, -ENOTDIR, "'%.100s' is not a folder", to->path);
 		if (content || strcmp(src, ".") == 0)
 			return put_tree(p, src, "", to, trimmed, e);
 		if (dir || p->many)
@@ -283,7 +283,7 @@ static int copy_in(struct cp *p, const char *src, const struct place *to, struct
 		return r < 0 ? r : put_tree(p, src, path, to, parent, e);
 	}
 	if (!S_ISREG(st.st_mode))
-		return err_set(e, ERR_INVALID, -EINVAL, "%.150s is neither file nor folder", src);
+		return err_set(e, ERR_INVALID, -EINVAL, "%.150s is neither a file nor a folder", src);
 	if (dir || slash)
 		snprintf(path, sizeof(path), "%s/%s", strcmp(trimmed, "/") ? trimmed : "", base);
 	else
@@ -399,7 +399,7 @@ static int copy_out(struct cp *p, const struct place *from, const char *dst, str
 	if (p->many && !here_dir)
 		return need_folder(dst, "here", e);
 	if (!here_dir && dst[strlen(dst) - 1] == '/' && !dir)
-		return err_set(e, ERR_NOT_FOUND, -ENOENT, "there is no folder '%.150s'", dst);
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "folder '%.150s' does not exist", dst);
 	base_of(from->path, base, sizeof(base));
 	if (here_dir && base[0] && !content)
 		snprintf(path, sizeof(path), "%s/%s", dst, base);
@@ -424,7 +424,7 @@ static int copy_all(struct cp *p, struct args *a, struct err *e)
 		if (r < 0)
 			break;
 		if (!from.sandbox == !to.sandbox) {
-			r = err_set(e, ERR_INVALID, -EINVAL, "one side must be SANDBOX:PATH, the other a path here");
+			r = err_set(e, ERR_INVALID, -EINVAL, "one side must be SANDBOX:PATH, the other a local path");
 			err_remedy(e, "see `cloche cp --help`");
 		} else if (to.sandbox) {
 			r = copy_in(p, from.path, &to, e);

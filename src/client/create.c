@@ -4,7 +4,7 @@
 #include "client/show.h"
 #include "client/want.h"
 
-#define WAITS "cloche: waiting for the sandbox; a first machine takes longer"
+#define WAITS "cloche: waiting for the sandbox; the first virtual machine takes longer"
 
 enum { OPT_VERBOSE = 'v', OPT_NAME = 256, OPT_KEY, OPT_TEMPLATE, OPT_CHECKPOINT };
 
@@ -22,13 +22,13 @@ static const char help[] =
 	"\n"
 	"Makes a sandbox that stays until it is removed, and prints its id.\n"
 	"\n"
-	"which\n"
-	"  --name NAME         a name for it, as good as its id              the id\n"
-	"  --key KEY           get or create: the same key always reaches the same sandbox\n"
-	"from what\n"
-	"  --template NAME     with the template's settings, below these; from a pool where there is one\n"
-	"  --checkpoint CHECKPOINT   with its files (and memory) and settings: its id, or SANDBOX:NAME\n"
-	"  -v, --verbose       with --template: also what could not be renewed for the template's processes, on stderr\n";
+	"identity\n"
+	"  --name NAME         name, usable in place of its id               the id\n"
+	"  --key KEY           get or create: the same key always names the same sandbox\n"
+	"source\n"
+	"  --template NAME     start from the settings of a template, or take a sandbox of its pool\n"
+	"  --checkpoint CHECKPOINT   start from its files (and memory) and settings: an id, or SANDBOX:NAME\n"
+	"  -v, --verbose       with --template: also print what could not be renewed in its processes\n";
 
 static int run(struct args *a, struct err *e)
 {
@@ -64,7 +64,7 @@ static int run(struct args *a, struct err *e)
 		r = conn_json(c, "POST", "/v1/sandboxes", body, &answer, e);
 	if (r < 0)
 		return r;
-	/* A template is made once and used often: what is the same each time is for who asks. */
+	/* Notes of a template are the same for each sandbox: they are printed with --verbose only. */
 	show_not_done(answer, json_object_get(body, "template") && !verbose ? SHOW_WARNINGS : SHOW_NOTES);
 	if (a->json)
 		return show_json(answer, SHOW_LINE, e);

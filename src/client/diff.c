@@ -49,7 +49,7 @@ static int find(struct conn *c, const char *word, bool is_from, struct buf *ret,
 			r = conn_get(c, buf_str(&path), &v, e);
 		if (r == 0)
 			return buf_addf(ret, "checkpoint:%s", show_str(v, "id"));
-		return err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox and no checkpoint '%.64s'", word);
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "neither a sandbox nor a checkpoint '%.64s'", word);
 	}
 	*e = mine;
 	return r;
@@ -119,7 +119,7 @@ static int print(const json_t *v, struct err *e)
 	(void)e;
 	json_array_foreach(json_object_get(v, "entries"), i, one) print_entry(one);
 	if (json_is_true(json_object_get(v, "truncated")))
-		show_warn("there are more: %llu added, %llu changed, %llu removed in all",
+		show_warn("more differences: %llu added, %llu changed, %llu removed in total",
 			  (unsigned long long)show_u64(v, "added"), (unsigned long long)show_u64(v, "changed"),
 			  (unsigned long long)show_u64(v, "removed"));
 	return 0;
@@ -173,7 +173,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_diff = {
 	.name = "diff",
-	.text = "what was changed",
+	.text = "list changed files",
 	.help = help,
 	.options = options,
 	.complete = COMPLETE_NAMES,

@@ -14,9 +14,9 @@ static const struct option options[] = {
 
 static const char help[] = "usage: cloche events [options] [SANDBOX]\n"
 			   "\n"
-			   "Shows what happened to sandboxes, or to one, as far as the daemon still knows it.\n"
+			   "Prints the events of all sandboxes, or of one, that the daemon still has.\n"
 			   "\n"
-			   "  -f, --follow        goes on with what happens now\n";
+			   "  -f, --follow        continue with new events\n";
 
 struct events {
 	bool json;
@@ -73,7 +73,7 @@ static int on_event(void *arg, const struct sse *s)
 	} else {
 		print_line(s->event, v);
 	}
-	/* Whoever follows wants to see it now, through a pipe too. */
+	/* With --follow, events must appear at once, also through a pipe. */
 	return fflush(stdout) ? -errno : 0;
 }
 
@@ -127,7 +127,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_events = {
 	.name = "events",
-	.text = "what happens to sandboxes",
+	.text = "print events of sandboxes",
 	.help = help,
 	.letters = "f",
 	.options = options,

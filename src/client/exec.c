@@ -33,16 +33,16 @@ static const char help[] =
 	"itself failed, 126 not executable, 127 not found, 137 killed by a limit). Signals go to the command; three\n"
 	"interrupts in a row leave it running.\n"
 	"\n"
-	"  -i, --interactive   our stdin is the command's\n"
-	"  -t, --tty           a terminal inside, with our stdin\n"
-	"  -e, --env NAME[=VALUE]  a variable; without a value, ours (repeatable)\n"
-	"  --cwd DIR           where it starts                               the sandbox's\n"
+	"  -i, --interactive   connect stdin to the command\n"
+	"  -t, --tty           a terminal inside, connected to stdin\n"
+	"  -e, --env NAME[=VALUE]  a variable; without a value, the caller's (repeatable)\n"
+	"  --cwd DIR           working folder                                the sandbox's\n"
 	"  --user NAME[:GROUP]     a name in the sandbox, or UID[:GID]       the sandbox's\n"
-	"  --timeout TIME      wall time, as 30s, 5m; 0 lifts it             the sandbox's\n"
-	"  --shell             COMMAND is one text for /bin/sh\n"
-	"  --code              COMMAND is code for the warm Python of the sandbox's template; `-`: it is on stdin\n"
-	"  -d, --background    prints the exec's id and leaves it running; stderr says when its timeout ends it\n"
-	"  --restart always    with -d: begun again when the sandbox starts again, also after a reboot (storage disk)\n"
+	"  --timeout TIME      wall time, as 30s, 5m; 0 removes the limit    the sandbox's\n"
+	"  --shell             COMMAND is one string for /bin/sh\n"
+	"  --code              COMMAND is code for the warm Python of the sandbox's template; `-`: read it from stdin\n"
+	"  -d, --background    print the exec's id and leave it running; stderr says when its timeout ends it\n"
+	"  --restart always    with -d: run it again when the sandbox starts again, also after a reboot (storage disk)\n"
 	"  --detach-keys KEYS  with -t: leave it running                     ctrl-p,ctrl-q\n";
 
 struct exec_cmd {
@@ -118,7 +118,7 @@ static int set_code(struct exec_cmd *x, const char *word, struct err *e)
 		return args_set_text(x->body, "code", word, e);
 	if (x->input)
 		return err_set(e, ERR_INVALID, -EINVAL,
-			       "stdin has the code already: --code - does not go with -i and -t");
+			       "--code - reads the code from stdin: it cannot be used with -i and -t");
 	r = input_read(STDIN_FILENO, "stdin", &b, e);
 	if (r < 0)
 		return r;
@@ -130,10 +130,10 @@ static int set_code(struct exec_cmd *x, const char *word, struct err *e)
 static int set_command(struct exec_cmd *x, char **argv, int argc, struct err *e)
 {
 	if (x->shell && x->code)
-		return err_set(e, ERR_INVALID, -EINVAL, "--shell and --code do not go together");
+		return err_set(e, ERR_INVALID, -EINVAL, "--shell cannot be used with --code");
 	if ((x->shell || x->code) && argc > 1) {
-		err_set(e, ERR_INVALID, -EINVAL, "%s takes one word, not %d", x->code ? "--code" : "--shell", argc);
-		err_remedy(e, "put all of it in quotes");
+		err_set(e, ERR_INVALID, -EINVAL, "%s takes one argument, got %d", x->code ? "--code" : "--shell", argc);
+		err_remedy(e, "quote it as one argument");
 		return -EINVAL;
 	}
 	if (x->code)
@@ -149,7 +149,7 @@ static void show_end(const json_t *exec)
 	const char *at = show_str(exec, "ends_at");
 
 	if (*at)
-		show_warn("note: it is ended at %s; --timeout 0 lets it run", at);
+		show_warn("note: it ends at %s; use --timeout 0 for no limit", at);
 }
 
 /* One request, one answer. */
@@ -199,12 +199,16 @@ static int parse(struct args *a, struct exec_cmd *x, const char **ret_sandbox, s
 		return r;
 	if (!a->nrest) {
 		err_set(e, ERR_INVALID, -EINVAL, "no %s given", x->code ? "code" : "command");
-		err_remedy(e, x->code ? "give some, as in `cloche exec --code %.64s 'print(6 * 7)'`; `-`: it is on stdin" :
-					"give one, as in `cloche exec %.64s -- echo hello`", *ret_sandbox);
+		err_remedy(
+			e,
+			x->code ?
+				"give code, as in `cloche exec --code %.64s 'print(6 * 7)'`; `-` reads it from stdin" :
+				"give a command, as in `cloche exec %.64s -- echo hello`",
+			*ret_sandbox);
 		return -EINVAL;
 	}
 	if (x->tty && a->json && !x->background)
-		return err_set(e, ERR_INVALID, -EINVAL, "--json and --tty do not go together");
+		return err_set(e, ERR_INVALID, -EINVAL, "--json cannot be used with --tty");
 	return set_command(x, a->rest, a->nrest, e);
 }
 

@@ -5,7 +5,7 @@
 
 static const char extend_help[] = "usage: cloche extend SANDBOX TIME\n"
 				  "\n"
-				  "Sets when a sandbox is removed: TIME from now, as 30m or 2h; 0: never. Prints that moment.\n"
+				  "Sets when a sandbox is removed: TIME from now, as 30m or 2h; 0: never. Prints that time.\n"
 				  "\n";
 
 static const char rename_help[] = "usage: cloche rename SANDBOX NAME\n"

@@ -17,14 +17,14 @@ static const struct option options[] = {
 static const char help[] =
 	"usage: cloche fork [options] SANDBOX\n"
 	"\n"
-	"Makes copies of a running sandbox as it stands, and prints their ids. It runs on; what is changed in one is\n"
-	"changed in no other. `cloche promote` brings back what one of them has done.\n"
+	"Copies a running sandbox, and prints the ids of the copies. The sandbox continues to run; a change in one of\n"
+	"them does not affect the others. `cloche promote` brings the changes of a copy back.\n"
 	"\n"
-	"  -n, --count N       so many, up to 256                            1, or the number of names\n"
-	"  --name NAME         a name for the first, the second … (repeatable)\n"
-	"  --memory[=WHEN]     its running processes, too: yes, no, or auto, if they can be carried   auto\n"
-	"  --network WHAT      connections to the outside: drop (copies find them reset; stderr says which) or refuse   drop\n"
-	"  --no-secrets        they get none, although it has some\n";
+	"  -n, --count N       number of copies, up to 256                   1, or the number of names\n"
+	"  --name NAME         name of the first copy, the second … (repeatable)\n"
+	"  --memory[=WHEN]     also copy running processes: yes, no, or auto (when possible)   auto\n"
+	"  --network WHAT      connections to the outside: drop (reset in the copies; stderr lists them) or refuse   drop\n"
+	"  --no-secrets        the copies get no secrets\n";
 
 static int run(struct args *a, struct err *e)
 {
@@ -46,7 +46,7 @@ static int run(struct args *a, struct err *e)
 		else if (opt == 'n')
 			r = parse_u64(optarg, &n, e);
 		if (r >= 0 && opt == 'n' && (n < 1 || n > 256))
-			r = err_set(e, ERR_INVALID, -ERANGE, "'%.40s': 1 to 256 can be made at once", optarg);
+			r = err_set(e, ERR_INVALID, -ERANGE, "'%.40s': must be 1 to 256", optarg);
 		if (r < 0)
 			return opt == 'n' ? err_wrap(e, r, "--count") : r;
 	}
@@ -72,7 +72,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_fork = {
 	.name = "fork",
-	.text = "copies of a running sandbox",
+	.text = "copy a running sandbox",
 	.help = help,
 	.letters = "n:",
 	.options = options,

@@ -22,12 +22,12 @@
 static const char help[] =
 	"usage: cloche port-forward SANDBOX [LOCAL:]PORT…\n"
 	"\n"
-	"Listens on 127.0.0.1 and carries each connection to a port inside the sandbox, until it is interrupted.\n"
+	"Listens on 127.0.0.1 and forwards each connection to a port inside the sandbox, until it is interrupted.\n"
 	"The server inside may listen on 127.0.0.1, ::1 or all addresses; the sandbox needs no network.\n"
 	"\n"
 	"  8000          from 127.0.0.1:8000 to port 8000 inside\n"
 	"  9000:8000     from 127.0.0.1:9000\n"
-	"  0:8000        from a port that is free; it is told\n";
+	"  0:8000        from a free port, which is printed\n";
 
 struct forward {
 	struct conn *conn;
@@ -40,7 +40,7 @@ struct listener {
 	uint16_t local, port;
 };
 
-/* One connection, in a thread of its own: nobody waits for another's. */
+/* One connection, in its own thread, so that connections do not wait for each other. */
 struct carried {
 	struct forward *f;
 	uint16_t port;
@@ -211,8 +211,8 @@ static int read_spec(const char *text, struct listener *ret, struct err *e)
 	if (r == 0 && colon)
 		r = parse_u64(first, &local, NULL);
 	if (r < 0 || !port || port > UINT16_MAX || local > UINT16_MAX) {
-		err_set(e, ERR_INVALID, -EINVAL, "'%.40s' is no port", text);
-		err_remedy(e, "want PORT or LOCAL:PORT, as 8000 or 9000:8000");
+		err_set(e, ERR_INVALID, -EINVAL, "invalid port '%.40s'", text);
+		err_remedy(e, "use PORT or LOCAL:PORT, as 8000 or 9000:8000");
 		return -EINVAL;
 	}
 	*ret = (struct listener){ .fd = -1, .local = (uint16_t)local, .port = (uint16_t)port };
@@ -264,7 +264,7 @@ static void accept_one(struct forward *f, const struct listener *l)
 	r = pthread_create(&id, &detached, run_one, c);
 	pthread_attr_destroy(&detached);
 	if (r) {
-		show_warn("port %u: no thread for it: %s", l->port, strerror(r));
+		show_warn("port %u: cannot start a thread: %s", l->port, strerror(r));
 		f->conns--;
 		fd_close(fd);
 		free(c);
@@ -323,7 +323,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_port_forward = {
 	.name = "port-forward",
-	.text = "reach servers inside a sandbox",
+	.text = "forward local ports to servers inside a sandbox",
 	.help = help,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",

@@ -4,7 +4,7 @@
 
 static const char help[] = "usage: cloche inspect SANDBOX…\n"
 			   "\n"
-			   "Shows everything known about sandboxes, as JSON; several become one array.\n"
+			   "Prints all details of sandboxes as JSON; an array when there are several.\n"
 			   "\n";
 
 static int run(struct args *a, struct err *e)
@@ -14,7 +14,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_inspect = {
 	.name = "inspect",
-	.text = "everything about a sandbox",
+	.text = "print all details of a sandbox",
 	.help = help,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",

@@ -31,8 +31,8 @@ int keys_parse(const char *text, struct keys *ret, struct err *e)
 		size_t len = strcspn(at, ",");
 
 		if (k.count == KEYS_MAX || parse_key(at, len, &k.want[k.count]) < 0) {
-			err_set(e, ERR_INVALID, -EINVAL, "bad keys '%.60s'", text);
-			err_remedy(e, "give up to %d, like ctrl-p,ctrl-q", KEYS_MAX);
+			err_set(e, ERR_INVALID, -EINVAL, "invalid keys '%.60s'", text);
+			err_remedy(e, "use up to %d keys, like ctrl-p,ctrl-q", KEYS_MAX);
 			return -EINVAL;
 		}
 		k.count++;

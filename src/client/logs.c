@@ -18,13 +18,12 @@ static const struct option options[] = {
 
 static const char help[] = "usage: cloche logs [options] SANDBOX [EXEC]\n"
 			   "\n"
-			   "Shows the output of an exec, stdout and stderr each on ours; without EXEC that of the "
-			   "newest whose output is\n"
-			   "kept: while it runs, and of one in the background for some minutes after its end.\n"
+			   "Prints the stdout and stderr of an exec to stdout and stderr; without EXEC, of the newest exec whose output is\n"
+			   "kept. Output is kept while an exec runs; after its end for some minutes, if it ran in the background.\n"
 			   "\n"
-			   "  -f, --follow        until it has ended\n"
+			   "  -f, --follow        continue until it has ended\n"
 			   "  --stream NAME       only stdout, stderr or tty\n"
-			   "  --list              the execs of the sandbox, the newest first\n";
+			   "  --list              list the execs of the sandbox, the newest first\n";
 
 struct stream {
 	const char *name;
@@ -169,7 +168,7 @@ static int stream_next(struct conn *c, struct stream *s, const char *sandbox, co
 		return 0;
 	if (r < 0)
 		*e = mine;
-	if (s->error == -EPIPE) /* Whoever reads us has enough: no error. */
+	if (s->error == -EPIPE) /* the reader has closed the pipe: no error */
 		return 0;
 	if (r < 0 || (s->at >= s->total && (!follow || s->ended)) || (!follow && !s->more))
 		return r;
@@ -218,9 +217,9 @@ static int find_exec(struct conn *c, const char *sandbox, const char *given, cha
 	json_array_foreach(json_object_get(all, "execs"), i, one) if (given && !strcmp(show_str(one, "id"), given)) x =
 		one;
 	if (!x && !given)
-		return err_set(e, ERR_NOT_FOUND, -ENOENT, "nothing was run in '%.64s' yet", sandbox);
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "no command has run in '%.64s' yet", sandbox);
 	if (x && !is_kept(x))
-		show_warn("nothing is kept of exec %s, which has shown its output to its caller; `exec -d` keeps it",
+		show_warn("the output of exec %s is not kept: its caller has received it; use `exec -d` to keep output",
 			  show_str(x, "id"));
 	/* One that is not among the newest is known by its id all the same. */
 	snprintf(ret, size, "%s", x ? show_str(x, "id") : given);
@@ -274,7 +273,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_logs = {
 	.name = "logs",
-	.text = "the output of an exec",
+	.text = "print the output of an exec",
 	.help = help,
 	.letters = "f",
 	.options = options,

@@ -19,9 +19,9 @@ static const char help[] = "usage: cloche ls [options]\n"
 			   "\n"
 			   "Lists sandboxes, the newest first.\n"
 			   "\n"
-			   "  --meta NAME=VALUE   only those that were made with it (repeatable)\n"
-			   "  --state STATE       only running, paused, hibernated, stopped or lost ones\n"
-			   "  -q, --quiet         ids only\n"
+			   "  --meta NAME=VALUE   only those with this metadata (repeatable)\n"
+			   "  --state STATE       only running, paused, hibernated, stopped or lost sandboxes\n"
+			   "  -q, --quiet         print ids only\n"
 			   "  --all               of all tenants (admin)\n";
 
 static void add_row(struct table *t, const json_t *s, bool tenants)
@@ -86,7 +86,7 @@ static int run(struct args *a, struct err *e)
 				return r;
 		}
 		if (q < 0)
-			return err_sys(e, ERR_INVALID, q, "too much to ask for");
+			return err_sys(e, ERR_INVALID, q, "the request is too large");
 	}
 	if (r == 0 && !a->help)
 		r = args_count(a, 0, 0, "options", e);

@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 		r = command->run(&a, &e);
 		if (r >= 0)
 			return finish(a.help ? 0 : r);
-		/* Whoever read has seen enough: `cloche events | head -1`. */
+		/* The reader has closed the pipe, as in `cloche events | head -1`. */
 		if (e.errnum == EPIPE && reader_left())
 			return EXIT_OURS;
 		if (a.json)

@@ -20,22 +20,22 @@ static const struct option options[] = {
 static const char help[] =
 	"usage: cloche network [options] SANDBOX\n"
 	"\n"
-	"Shows what a sandbox may reach and what it used. With options, changes it, while it runs: connections that are\n"
-	"no longer allowed end.\n"
+	"Prints the network policy and the traffic of a sandbox. Options change the policy, also while the sandbox runs:\n"
+	"connections that are no longer allowed are closed.\n"
 	"\n"
 	"  --mode MODE         none, allow, open or observe\n"
-	"  --allow RULE        these rules instead of those there are (repeatable)\n"
-	"  --add RULE          this one, too (repeatable); a sandbox without a network gets mode allow\n"
-	"  --remove RULE       no longer this one (repeatable)\n"
-	"  --budget NAME=N     bytes_out, bytes_in, connections, concurrent, bandwidth, dns, requests_per_minute; 0: no bound\n"
-	"                      (repeatable); --tree-budget: of it and its forks together\n"
+	"  --allow RULE        replace all rules by these (repeatable)\n"
+	"  --add RULE          add a rule (repeatable); a sandbox without a network gets mode allow\n"
+	"  --remove RULE       remove a rule (repeatable)\n"
+	"  --budget NAME=N     bytes_out, bytes_in, connections, concurrent, bandwidth, dns, requests_per_minute; 0: no limit\n"
+	"                      (repeatable); --tree-budget: of the sandbox and its forks together\n"
 	"\n"
 	"RULE: NAME, *.NAME, ADDRESS[/N] or @SET; with :PORTS (443,8000-8100 or *), else 80 and 443; then +ech or +terminate.\n";
 
 static const char help_why[] = "usage: cloche why SANDBOX\n"
 			       "\n"
-			       "What the sandbox wanted to reach and was refused: why, who asked, and what would allow it; and what it\n"
-			       "may reach and could not. In mode observe also the rules that would have been enough.\n"
+			       "Lists connections of the sandbox that were refused: why, by which process, and the rule that would allow them; and\n"
+			       "allowed hosts that could not be reached. In mode observe also the sufficient rules.\n"
 			       "\n";
 
 struct change {
@@ -112,12 +112,13 @@ static int merge(const json_t *policy, const struct change *x, json_t **ret, str
 		ssize_t at = find(rules, json_string_value(one));
 
 		if (at < 0)
-			return err_set(e, ERR_NOT_FOUND, -ENOENT, "'%.60s' is none of its rules", json_string_value(one));
+			return err_set(e, ERR_NOT_FOUND, -ENOENT, "'%.60s' is not one of its rules",
+				       json_string_value(one));
 		json_array_remove(rules, (size_t)at);
 	}
 	if (json_array_size(x->add) && !json_object_get(x->net, "mode") && !strcmp(show_str(all, "mode"), "none"))
 		json_object_set_new(all, "mode", json_string("allow"));
-	/* Other modes have no list; who asks for both is told so by the daemon. */
+	/* Other modes have no list; when both are given, the daemon reports the error. */
 	if (strcmp(show_str(all, "mode"), "allow") != 0 && !json_object_get(x->net, "allow") && !json_array_size(x->add))
 		json_object_del(all, "allow");
 	*ret = json_incref(all);
@@ -173,7 +174,7 @@ static void print(const json_t *v)
 	if (!strcmp(mode, "allow"))
 		put_list("allow", json_object_get(policy, "allow"));
 	put_budget("budget", json_object_get(policy, "budget"));
-	put_budget("of all", json_object_get(policy, "tree_budget"));
+	put_budget(" in total", json_object_get(policy, "tree_budget"));
 	if (strcmp(mode, "none") != 0 && strcmp(state, "in force") != 0) {
 		printf("%-9s ", "state");
 		show_line(state);
@@ -246,11 +247,11 @@ static void put_refusal(const json_t *r, const char *sandbox)
 		buf_addf(&b, ", %llu times", (unsigned long long)times);
 	if (*command || pid)
 		buf_addf(&b, ", by %s (pid %llu%s)", *command ? command : "?", (unsigned long long)pid,
-			 json_is_true(json_object_get(r, "claimed")) ? ", so the machine says" : "");
+			 json_is_true(json_object_get(r, "claimed")) ? ", as reported by the machine" : "");
 	buf_addf(&b, ": %s", show_str(r, "reason"));
 	show_line(buf_str(&b));
 	buf_clear(&b);
-	/* What a rule of the sandbox's mends is ours to do; else it is done, or somebody else's. */
+	/* A fix by a rule of the sandbox is printed as a command; others are done already, or need an administrator. */
 	if (*rule && (!strncmp(fix, "add ", 4) || !strncmp(fix, "PUT ", 4)))
 		buf_addf(&b, "  cloche network --add '%s' %s", rule, sandbox);
 	else
@@ -287,7 +288,7 @@ static int run_why(struct args *a, struct err *e)
 	if (observed)
 		put_list("observed", json_object_get(observed, "allow"));
 	buf_clear(&path);
-	buf_addf(&path, "it has no network: `cloche network --add RULE %s` gives it one", a->rest[0]);
+	buf_addf(&path, "the sandbox has no network: `cloche network --add RULE %s` gives it one", a->rest[0]);
 	if (!strcmp(show_str(json_object_get(v, "policy"), "mode"), "none"))
 		show_line(buf_str(&path));
 	else if (!json_array_size(list) && !observed)
@@ -297,7 +298,7 @@ static int run_why(struct args *a, struct err *e)
 
 const struct command cmd_network = {
 	.name = "network",
-	.text = "what a sandbox may reach, and what it used",
+	.text = "show the network policy and traffic of a sandbox",
 	.help = help,
 	.options = options,
 	.complete = COMPLETE_NAMES,
@@ -307,7 +308,7 @@ const struct command cmd_network = {
 
 const struct command cmd_why = {
 	.name = "why",
-	.text = "what was refused, and how to allow it",
+	.text = "list refused connections, and how to allow them",
 	.help = help_why,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",

@@ -10,8 +10,8 @@
 struct out {
 	int fd;
 	bool own; /* a description of our own, to be closed */
-	bool socket; /* can be told per write not to wait */
-	bool broken; /* nobody reads any more: the rest is dropped */
+	bool socket; /* supports writes with MSG_DONTWAIT */
+	bool broken; /* the reader has closed it: the rest is dropped */
 	int error; /* why, unless it was EPIPE */
 	struct buf pending;
 };

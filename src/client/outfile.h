@@ -1,6 +1,6 @@
 /*
- * A file of ours that is being written: beside its place, without a name where the filesystem can, and put in place
- * when all of it is there. What was there before stays whole until then, and whoever kills us leaves nothing behind.
+ * A local file that is being written: beside its final path, without a name where the filesystem supports that, and
+ * linked to the path when it is complete. Until then an earlier file stays intact, and a kill leaves no part behind.
  */
 #pragma once
 #include <limits.h>

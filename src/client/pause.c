@@ -13,33 +13,33 @@ static const struct option hibernate_options[] = {
 static const char help_start[] =
 	"usage: cloche start SANDBOX…\n"
 	"\n"
-	"Starts sandboxes that are stopped (after a reboot) or lost, on their files: those with storage disk. Commands that\n"
-	"were begun with `exec -d --restart always` run again.\n"
+	"Starts sandboxes that are stopped (after a reboot) or lost, with their files. They need storage disk.\n"
+	"Commands started with `exec -d --restart always` run again.\n"
 	"\n";
 static const char help_stop[] =
 	"usage: cloche stop SANDBOX…\n"
 	"\n"
-	"Ends what runs in sandboxes with storage disk. Their files stay, and `cloche start` starts them again.\n"
+	"Ends all processes of sandboxes with storage disk. Their files are kept, and `cloche start` starts them again.\n"
 	"\n";
 static const char help_pause[] = "usage: cloche pause SANDBOX…\n"
 				 "\n"
-				 "Freezes sandboxes: nothing in them runs until `cloche resume`. Memory stays.\n"
+				 "Freezes sandboxes: nothing in them runs until `cloche resume`. Their memory is kept.\n"
 				 "\n";
 static const char help_resume[] = "usage: cloche resume SANDBOX…\n"
 				  "\n"
-				  "Lets paused sandboxes go on, and wakes hibernated ones.\n"
+				  "Continues paused sandboxes, and wakes hibernated ones.\n"
 				  "\n";
 static const char help_hibernate[] =
 	"usage: cloche hibernate [options] SANDBOX…\n"
 	"\n"
-	"Keeps files and running processes of sandboxes on disk and frees everything else. Any call wakes them:\n"
-	"`exec`, `cp`, `shell`, or `cloche wake`. Refused when a process cannot be carried.\n"
+	"Saves files and running processes of sandboxes to disk and frees everything else. Any call wakes them:\n"
+	"`exec`, `cp`, `shell`, or `cloche wake`. Fails when a process cannot be saved.\n"
 	"\n"
-	"  --memory auto       then its processes end, and stderr says why\n"
-	"  --network WHAT      connections to the outside: drop (it finds them reset; stderr says which) or refuse   drop\n";
+	"  --memory auto       when a process cannot be saved, end all of them; stderr says why\n"
+	"  --network WHAT      connections to the outside: drop (reset after waking; stderr lists them) or refuse   drop\n";
 static const char help_wake[] = "usage: cloche wake SANDBOX…\n"
 				"\n"
-				"Wakes hibernated sandboxes, and lets paused ones go on: the same as `cloche resume`.\n"
+				"Wakes hibernated sandboxes, and continues paused ones: the same as `cloche resume`.\n"
 				"\n";
 
 static int change(struct args *a, const char *verb, struct err *e)
@@ -72,7 +72,7 @@ static int change(struct args *a, const char *verb, struct err *e)
 		if (r == 0)
 			r = conn_json(c, "POST", buf_str(&path), body, &answer, e);
 		if (r == 0 && *show_str(answer, "memory_refused"))
-			show_warn("%s: its processes have ended: %s", a->rest[i], show_str(answer, "memory_refused"));
+			show_warn("%s: its processes were ended: %s", a->rest[i], show_str(answer, "memory_refused"));
 		if (r == 0 && !strcmp(verb, "hibernate"))
 			show_cut(answer);
 		if (r == 0 && a->json)
@@ -126,7 +126,7 @@ const struct command cmd_start = {
 
 const struct command cmd_stop = {
 	.name = "stop",
-	.text = "end what runs in sandboxes, and keep their disks",
+	.text = "end all processes of sandboxes, and keep their disks",
 	.help = help_stop,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",
@@ -135,7 +135,7 @@ const struct command cmd_stop = {
 
 const struct command cmd_resume = {
 	.name = "resume",
-	.text = "let paused sandboxes go on",
+	.text = "continue paused sandboxes",
 	.help = help_resume,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",
@@ -144,7 +144,7 @@ const struct command cmd_resume = {
 
 const struct command cmd_hibernate = {
 	.name = "hibernate",
-	.text = "put sandboxes to disk until they are needed",
+	.text = "save sandboxes to disk until they are needed",
 	.help = help_hibernate,
 	.options = hibernate_options,
 	.complete = COMPLETE_NAMES,

@@ -14,7 +14,7 @@ static const char help[] =
 	"       cloche pool rm [-f] NAME…\n"
 	"\n"
 	"A pool keeps sandboxes of a template ready. `cloche create --template` takes one of them when it asks for\n"
-	"nothing that they do not have; each is given out once and never comes back.\n"
+	"no other settings; each is handed out once and never returns to the pool.\n"
 	"\n";
 
 /* ---- set ---- */
@@ -30,9 +30,9 @@ static const char set_help[] = "usage: cloche pool set --template NAME --min N [
 			       "\n"
 			       "Makes a pool, or changes it.\n"
 			       "\n"
-			       "  --template NAME     of which template\n"
-			       "  --min N             so many are kept ready, up to 256\n"
-			       "  --max N             so many may live, those given out included    no bound\n";
+			       "  --template NAME     template of the sandboxes\n"
+			       "  --min N             number of sandboxes to keep ready, up to 256\n"
+			       "  --max N             limit, including sandboxes that were handed out   none\n";
 
 static int apply(json_t *body, int opt, const char *arg, struct err *e)
 {
@@ -43,7 +43,7 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 		return args_set_text(body, "template", arg, e);
 	r = parse_u64(arg, &n, e);
 	if (r == 0 && n > 1024)
-		r = err_set(e, ERR_INVALID, -ERANGE, "'%.40s': at most 1024", arg);
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%.40s': must be at most 1024", arg);
 	if (r < 0)
 		return err_wrap(e, r, opt == OPT_MIN ? "--min" : "--max");
 	json_object_set_new(body, opt == OPT_MIN ? "min" : "max", json_integer((json_int_t)n));
@@ -83,8 +83,8 @@ static int run_set(struct args *a, struct err *e)
 static const char ls_help[] =
 	"usage: cloche pool ls\n"
 	"\n"
-	"Lists pools: how many are ready, live (those given out included), were served, were missed\n"
-	"(made on the spot) and failed.\n"
+	"Lists pools: how many sandboxes are ready, exist (including those handed out), were served, were missed\n"
+	"(created on demand) and failed.\n"
 	"\n";
 
 static int run_ls(struct args *a, struct err *e)
@@ -125,7 +125,7 @@ static int run_ls(struct args *a, struct err *e)
 
 static const char inspect_help[] = "usage: cloche pool inspect NAME…\n"
 				   "\n"
-				   "Shows everything known about pools, as JSON; several become one array.\n"
+				   "Prints all details of pools as JSON; an array when there are several.\n"
 				   "\n";
 
 static int run_inspect(struct args *a, struct err *e)
@@ -135,9 +135,9 @@ static int run_inspect(struct args *a, struct err *e)
 
 static const char rm_help[] = "usage: cloche pool rm [-f] NAME…\n"
 			      "\n"
-			      "Removes pools and the sandboxes they keep ready. Those given out stay.\n"
+			      "Removes pools and their ready sandboxes. Sandboxes that were handed out are kept.\n"
 			      "\n"
-			      "  -f, --force         one that is not there is no error\n";
+			      "  -f, --force         ignore pools that do not exist\n";
 
 static int run_rm(struct args *a, struct err *e)
 {
@@ -163,7 +163,7 @@ static const struct command ls = {
 
 static const struct command inspect = {
 	.name = "pool inspect",
-	.text = "everything about a pool",
+	.text = "print all details of a pool",
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "pool",
@@ -185,7 +185,7 @@ static const struct command *const verbs[] = { &set, &ls, &inspect, &rm, NULL };
 
 const struct command cmd_pool = {
 	.name = "pool",
-	.text = "sandboxes kept ready",
+	.text = "manage pools of ready sandboxes",
 	.help = help,
 	.verbs = verbs,
 	.run = args_noun,

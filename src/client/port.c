@@ -1,4 +1,4 @@
-/* Who may reach the ports of a sandbox (docs/ports.md). */
+/* `cloche port`: the access to ports of a sandbox (docs/ports.md). */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/show.h"
@@ -10,27 +10,27 @@ static const char help[] = "usage: cloche port ls SANDBOX\n"
 			   "       cloche port set [options] SANDBOX PORT\n"
 			   "       cloche port rm SANDBOX PORT…\n"
 			   "\n"
-			   "Who may reach servers inside a sandbox (docs/ports.md). A token of the API always may.\n"
-			   "`cloche port-forward` reaches one from this machine.\n"
+			   "Controls access to servers inside a sandbox (docs/ports.md). API tokens always have access.\n"
+			   "`cloche port-forward` forwards a local port.\n"
 			   "\n";
 
 static const char ls_help[] = "usage: cloche port ls SANDBOX\n"
 			      "\n"
-			      "Lists the ports that are public or have a token of their own. All others are private.\n"
+			      "Lists the ports that are public or have their own token. All others are private.\n"
 			      "\n";
 
 static const char set_help[] = "usage: cloche port set [options] SANDBOX PORT\n"
 			       "\n"
-			       "Sets who may reach a port, and prints its path, and its new token if there is one.\n"
+			       "Sets the access to a port, and prints its path, and its new token if there is one.\n"
 			       "\n"
-			       "  --public            everybody may\n"
-			       "  --private           only tokens may\n"
-			       "  --new-token         a token for this port alone; it is shown once, and one from before ends\n"
-			       "  --no-token          its own token ends\n";
+			       "  --public            access without a token\n"
+			       "  --private           access only with a token\n"
+			       "  --new-token         make a token for this port only; it is printed once and replaces an earlier one\n"
+			       "  --no-token          remove the port's token\n";
 
 static const char rm_help[] = "usage: cloche port rm SANDBOX PORT…\n"
 			      "\n"
-			      "Makes ports private again, and ends their tokens.\n"
+			      "Makes ports private again, and removes their tokens.\n"
 			      "\n";
 
 static const struct option set_options[] = {
@@ -131,7 +131,7 @@ static int run_rm(struct args *a, struct err *e)
 
 static const struct command ls = {
 	.name = "port ls",
-	.text = "list ports that others may reach",
+	.text = "list ports that are not private",
 	.help = ls_help,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",
@@ -140,7 +140,7 @@ static const struct command ls = {
 
 static const struct command set = {
 	.name = "port set",
-	.text = "set who may reach a port",
+	.text = "set the access to a port",
 	.help = set_help,
 	.options = set_options,
 	.complete = COMPLETE_NAMES,
@@ -161,7 +161,7 @@ static const struct command *const verbs[] = { &ls, &set, &rm, NULL };
 
 const struct command cmd_port = {
 	.name = "port",
-	.text = "who may reach servers inside a sandbox",
+	.text = "control access to servers inside a sandbox",
 	.help = help,
 	.verbs = verbs,
 	.run = args_noun,

@@ -1,4 +1,4 @@
-/* A line on stderr that tells how far a transfer is: only on a terminal, only once it has taken half a second. */
+/* A line on stderr that shows the progress of a transfer: only on a terminal, and only after half a second. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

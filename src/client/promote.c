@@ -10,10 +10,10 @@ static const struct option options[] = {
 static const char help[] =
 	"usage: cloche promote [-f] FORK SANDBOX\n"
 	"\n"
-	"Brings what a fork has changed since it was forked back into the sandbox it came from. Refused when both\n"
-	"have changed the same path differently.\n"
+	"Copies the changes of a fork back into the sandbox it was made from. Refused when both have changed the\n"
+	"same path differently.\n"
 	"\n"
-	"  -f, --force         then take the fork's\n";
+	"  -f, --force         use the fork's version then\n";
 
 /* The first of the paths that keep it from being done, behind the error's message. */
 static void name_conflicts(const struct buf *answer, struct err *e)
@@ -54,7 +54,7 @@ static int ask(struct conn *c, const char *sandbox, const json_t *body, json_t *
 		return r;
 	}
 	*ret = json_loadb(call_body(call)->data, call_body(call)->len, JSON_REJECT_DUPLICATES, NULL);
-	return *ret ? 0 : err_set(e, ERR_INTERNAL, -EPROTO, "the daemon's answer is no JSON");
+	return *ret ? 0 : err_set(e, ERR_INTERNAL, -EPROTO, "the daemon's answer is not valid JSON");
 }
 
 static int run(struct args *a, struct err *e)
@@ -81,7 +81,7 @@ static int run(struct args *a, struct err *e)
 	if (a->json)
 		return show_json(v, SHOW_LINE, e);
 	json_array_foreach(json_object_get(v, "conflicts"), i, one) if (json_is_string(one))
-		show_warn("the fork's was taken: %s", json_string_value(one));
+		show_warn("used the fork's version: %s", json_string_value(one));
 	printf("%llu added, %llu changed, %llu removed\n", (unsigned long long)show_u64(v, "added"),
 	       (unsigned long long)show_u64(v, "changed"), (unsigned long long)show_u64(v, "removed"));
 	return 0;

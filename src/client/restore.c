@@ -17,16 +17,14 @@ static const char help[] = "usage: cloche restore SANDBOX CHECKPOINT\n"
 			   "       cloche restore --as NAME [options] SANDBOX CHECKPOINT\n"
 			   "       cloche restore [options] CHECKPOINT\n"
 			   "\n"
-			   "Puts a sandbox back to a checkpoint: its id, name and key stay, what runs in it ends, and "
-			   "with memory what was\n"
-			   "running then goes on. Or makes new sandboxes of a checkpoint, and prints their ids. Behind "
-			   "a SANDBOX the name\n"
-			   "of one of its checkpoints is enough; alone, CHECKPOINT is an id or SANDBOX:NAME.\n"
+			   "Puts a sandbox back to a checkpoint: its id, name and key are kept, its processes are ended, and those in a\n"
+			   "checkpoint with memory continue. Or makes new sandboxes from a checkpoint, and prints their ids. After SANDBOX,\n"
+			   "CHECKPOINT may be a name; alone, it is an id or SANDBOX:NAME.\n"
 			   "\n"
 			   "new sandboxes\n"
-			   "  --as NAME           a new one with this name (repeatable)\n"
-			   "  --count N           so many of them, up to 256                    1\n"
-			   "  and what should be other than it was:\n";
+			   "  --as NAME           make a new sandbox with this name (repeatable)\n"
+			   "  --count N           number of new sandboxes, up to 256            1\n"
+			   "  settings that replace those of the checkpoint:\n";
 
 struct restore {
 	json_t *names, *body;
@@ -47,7 +45,7 @@ static int apply(struct restore *x, int opt, const char *arg, struct err *e)
 		return want_apply(x->body, opt, arg, e);
 	r = parse_u64(arg, &n, e);
 	if (r == 0 && (n < 1 || n > 256))
-		r = err_set(e, ERR_INVALID, -ERANGE, "'%.40s': 1 to 256 can be made at once", arg);
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%.40s': must be 1 to 256", arg);
 	if (r < 0)
 		return err_wrap(e, r, "--count");
 	json_object_set_new(x->body, "count", json_integer((json_int_t)n));
@@ -120,8 +118,8 @@ static int run(struct args *a, struct err *e)
 		return r;
 	many = x.settings || json_array_size(names) > 1;
 	if (a->nrest == 2 && many && !json_array_size(names) && !json_object_get(body, "count")) {
-		err_set(e, ERR_INVALID, -EINVAL, "settings are for new sandboxes, and this goes back in place");
-		err_remedy(e, "name a new one with --as, or leave them out");
+		err_set(e, ERR_INVALID, -EINVAL, "settings can only be given for new sandboxes");
+		err_remedy(e, "make a new sandbox with --as, or leave the settings out");
 		return -EINVAL;
 	}
 	r = conn_open(&a->conn, &c, e);
@@ -138,7 +136,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_restore = {
 	.name = "restore",
-	.text = "go back to a checkpoint, or make sandboxes of it",
+	.text = "go back to a checkpoint, or make sandboxes from it",
 	.help = help,
 	.more_help = want_help,
 	.letters = "e:",

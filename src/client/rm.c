@@ -14,11 +14,11 @@ static const struct option options[] = {
 
 static const char help[] = "usage: cloche rm [options] SANDBOX… | --all\n"
 			   "\n"
-			   "Ends sandboxes and removes everything in them. Prints the name of each. What was made of\n"
-			   "their checkpoints stays, and the checkpoints too: `cloche checkpoint rm` is for those.\n"
+			   "Ends sandboxes and removes everything in them. Prints the name of each. Their checkpoints, and\n"
+			   "sandboxes made from those, are kept; `cloche checkpoint rm` removes checkpoints.\n"
 			   "\n"
-			   "  -f, --force         one that is not there is no error\n"
-			   "  --all               all of this tenant\n";
+			   "  -f, --force         ignore sandboxes that do not exist\n"
+			   "  --all               all sandboxes of this tenant\n";
 
 static int run(struct args *a, struct err *e)
 {

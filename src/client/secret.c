@@ -20,7 +20,7 @@ static const char help[] = "usage: cloche secret set [options] NAME\n"
 			   "       cloche secret inspect NAME…\n"
 			   "       cloche secret rm [-f] NAME…\n"
 			   "\n"
-			   "Values that sandboxes get, and nobody else: `cloche create --secret NAME`. No command shows one.\n"
+			   "A secret is a value that only sandboxes receive: `cloche create --secret NAME`. No command prints its value.\n"
 			   "\n";
 
 /* ---- set, rotate ---- */
@@ -35,22 +35,22 @@ static const struct option set_options[] = {
 static const char set_help[] =
 	"usage: cloche secret set [options] NAME\n"
 	"\n"
-	"Sets a secret. One that is there gets a new value, which running sandboxes get, too. The value is read from stdin,\n"
-	"or typed; never from the command line, which others can see.\n"
+	"Sets a secret. An existing one gets a new value, also in running sandboxes. The value is read from stdin, or\n"
+	"typed; never from the command line, which other users can see.\n"
 	"\n"
-	"  --from-file FILE    the value is all of this file              stdin, without a last newline\n"
-	"  --from-env VAR      the value of this variable of ours\n"
-	"  --description TEXT  what it is for\n";
+	"  --from-file FILE    read the value from this file              stdin, without a final newline\n"
+	"  --from-env VAR      read the value from this environment variable\n"
+	"  --description TEXT  description of the secret\n";
 
 static const char rotate_help[] =
 	"usage: cloche secret rotate [options] NAME\n"
 	"\n"
-	"Gives a secret that is there a new value. Running sandboxes get it, too: files and injected ones at once, variables\n"
-	"with their next exec.\n"
+	"Gives an existing secret a new value, also in running sandboxes: in files and injected headers at once, in\n"
+	"variables with the next exec.\n"
 	"\n"
-	"  --from-file FILE    the value is all of this file              stdin, without a last newline\n"
-	"  --from-env VAR      the value of this variable of ours\n"
-	"  --description TEXT  what it is for\n";
+	"  --from-file FILE    read the value from this file              stdin, without a final newline\n"
+	"  --from-env VAR      read the value from this environment variable\n"
+	"  --description TEXT  description of the secret\n";
 
 static void wipe(struct buf *b)
 {
@@ -72,13 +72,13 @@ static int read_typed(struct buf *to, struct err *e)
 	char c;
 
 	if (tty_quiet(&t, STDIN_FILENO) < 0)
-		return err_set(e, ERR_INVALID, -ENOTTY, "the terminal cannot be kept from showing what is typed");
+		return err_set(e, ERR_INVALID, -ENOTTY, "the terminal cannot hide what is typed");
 	fd_write_all(STDERR_FILENO, ask, sizeof(ask) - 1);
 	while (read(STDIN_FILENO, &c, 1) == 1 && c != '\n' && c != '\r' && c != 4) {
 		if (c == 127 || c == 8)
 			buf_cut(to, to->len ? to->len - 1 : 0);
 		else if (buf_addc(to, c) < 0)
-			return err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret has at most 64K");
+			return err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret must be at most 64K");
 	}
 	fd_write_all(STDERR_FILENO, "\n", 1);
 	return 0;
@@ -91,12 +91,12 @@ static int read_value(const char *file, const char *var, struct buf *to, struct 
 	int r;
 
 	if (file && var)
-		return err_set(e, ERR_INVALID, -EINVAL, "--from-file does not go together with --from-env");
+		return err_set(e, ERR_INVALID, -EINVAL, "--from-file cannot be used with --from-env");
 	if (var) {
 		value = getenv(var);
 		if (!value)
-			return err_set(e, ERR_NOT_FOUND, -ENOENT, "--from-env: there is no variable %.60s", var);
-		return buf_adds(to, value) < 0 ? err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret has at most 64K") : 0;
+			return err_set(e, ERR_NOT_FOUND, -ENOENT, "--from-env: variable %.60s is not set", var);
+		return buf_adds(to, value) < 0 ? err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret must be at most 64K") : 0;
 	}
 	if (!file && isatty(STDIN_FILENO))
 		return read_typed(to, e);
@@ -107,7 +107,7 @@ static int read_value(const char *file, const char *var, struct buf *to, struct 
 	}
 	r = input_read(file ? fd : STDIN_FILENO, file ? file : "stdin", to, e);
 	if (r < 0)
-		return r == -E2BIG ? err_set(e, ERR_TOO_LARGE, r, "a secret has at most 64K") : r;
+		return r == -E2BIG ? err_set(e, ERR_TOO_LARGE, r, "a secret must be at most 64K") : r;
 	if (!file && to->len && to->data[to->len - 1] == '\n')
 		buf_cut(to, to->len - 1);
 	return 0;
@@ -151,8 +151,9 @@ static int put(struct args *a, bool there, struct err *e)
 		return r;
 	if (a->nrest > 1) { /* most likely the value, which is not to be said again */
 		err_set(e, ERR_INVALID, -EINVAL,
-			"a word behind NAME: a value is not taken from the command line, which others can see");
-		err_remedy(e, "give it on stdin, typed, or with --from-file or --from-env");
+			"unexpected argument after NAME: values are not taken from the command line, which other users "
+			"can see");
+		err_remedy(e, "give the value on stdin, type it, or use --from-file or --from-env");
 		return -EINVAL;
 	}
 	r = args_count(a, 1, 1, "NAME", e);
@@ -225,7 +226,7 @@ static int run_ls(struct args *a, struct err *e)
 
 static const char inspect_help[] = "usage: cloche secret inspect NAME…\n"
 				   "\n"
-				   "Shows what is known about secrets but their values, as JSON; several become one array.\n"
+				   "Prints all details of secrets except their values as JSON; an array when there are several.\n"
 				   "\n";
 
 static int run_inspect(struct args *a, struct err *e)
@@ -236,10 +237,10 @@ static int run_inspect(struct args *a, struct err *e)
 static const char rm_help[] =
 	"usage: cloche secret rm [-f] NAME…\n"
 	"\n"
-	"Removes secrets. Sandboxes that have one get nothing new of it: it is injected no more, and no new command has it as\n"
-	"a variable; a file stays until its sandbox ends.\n"
+	"Removes secrets. In sandboxes that have one, it is no longer injected, and new commands do not get its variable;\n"
+	"its file remains until the sandbox ends.\n"
 	"\n"
-	"  -f, --force         one that is not there is no error\n";
+	"  -f, --force         ignore secrets that do not exist\n";
 
 static int run_rm(struct args *a, struct err *e)
 {
@@ -275,7 +276,7 @@ static const struct command ls = {
 
 static const struct command inspect = {
 	.name = "secret inspect",
-	.text = "everything about a secret but its value",
+	.text = "print all details of a secret except its value",
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "secret",
@@ -297,7 +298,7 @@ static const struct command *const verbs[] = { &set, &rotate, &ls, &inspect, &rm
 
 const struct command cmd_secret = {
 	.name = "secret",
-	.text = "values for sandboxes alone",
+	.text = "manage secrets",
 	.help = help,
 	.verbs = verbs,
 	.run = args_noun,

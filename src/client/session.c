@@ -13,7 +13,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define FULL (256 * KIB) /* of output nobody took yet */
+#define FULL (256 * KIB) /* of output that stdout or stderr did not accept yet */
 #define AGAIN_MS 10000 /* how long a broken connection is tried again */
 #define GIVE_UP_NS 1500000000ULL /* three interrupts within this: the user wants out */
 
@@ -184,7 +184,7 @@ static void take_signal(struct session *s)
 		send_size(s, 0);
 		return;
 	}
-	if (info.ssi_signo == SIGCONT) { /* whoever stopped us may have changed the terminal */
+	if (info.ssi_signo == SIGCONT) { /* the shell that stopped this process may have changed the terminal */
 		if (s->tty.raw)
 			tty_raw(&s->tty, STDIN_FILENO);
 		send_size(s, 0);
@@ -209,7 +209,7 @@ static int open_signals(struct session *s, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(forwarded); i++) {
 		struct sigaction now;
 
-		/* What we were started to ignore stays ignored; a signalfd would tell it all the same. */
+		/* Signals that were ignored at the start stay ignored; a signalfd would receive them all the same. */
 		if (sigaction(forwarded[i].number, NULL, &now) < 0 || now.sa_handler != SIG_IGN)
 			sigaddset(&set, forwarded[i].number);
 	}
@@ -238,7 +238,7 @@ static int connect_ws(struct session *s, struct err *e)
 	else
 		r = url_add(&path, "/v1/sandboxes/%s/execs/attach", s->o->sandbox);
 	if (r < 0)
-		return err_sys(e, ERR_INVALID, r, "the path");
+		return err_sys(e, ERR_INVALID, r, "build the path");
 	r = ws_open(s->conn, buf_str(&path), &calls, &s->ws, e);
 	if (r < 0)
 		return r;
@@ -247,12 +247,12 @@ static int connect_ws(struct session *s, struct err *e)
 		return body && ws_text(s->ws, body) == 0 ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
 	}
 	if (s->o->exec && s->tty.raw)
-		send_size(s, 1); /* two sizes, so that whoever draws the whole screen does it again */
+		send_size(s, 1); /* two sizes, so that a full-screen program draws its screen again */
 	send_size(s, 0);
 	return 0;
 }
 
-/* The connection broke. Until it stands again, or @e is what still is wrong after a while. */
+/* Restores a broken connection. Fails with the last error in @e after AGAIN_MS. */
 static int connect_again(struct session *s, struct err *e)
 {
 	uint64_t end = clock_mono_ns() + AGAIN_MS * 1000000ULL;
@@ -261,21 +261,22 @@ static int connect_again(struct session *s, struct err *e)
 
 	if (!s->end->exec[0])
 		return -ECONNRESET;
-	notice(s, "the connection broke; trying to reach it again");
+	notice(s, "connection lost; reconnecting");
 	for (;;) {
 		struct pollfd p = { .fd = s->signals, .events = POLLIN };
 		struct err now = { 0 };
 
 		r = connect_ws(s, &now);
 		if (r == 0) {
-			notice(s, "connected again");
+			notice(s, "reconnected");
 			return 0;
 		}
 		/* The daemon has answered: there is nothing to wait for. */
 		if (now.kind == ERR_NOT_FOUND && r == -ENOENT)
 			*e = now;
 		if (clock_mono_ns() > end || (now.kind == ERR_NOT_FOUND && r == -ENOENT)) {
-			err_remedy(e, "`cloche shell %s --attach %s` when it is back", s->o->sandbox, s->end->exec);
+			err_remedy(e, "use `cloche shell %s --attach %s` when the daemon is back", s->o->sandbox,
+				   s->end->exec);
 			return r;
 		}
 		if (poll(&p, 1, (int)wait_ms) > 0) {
@@ -336,7 +337,7 @@ static void drain(struct session *s)
 			if (p[1].revents) {
 				struct signalfd_siginfo info;
 
-				/* Whoever interrupts us now does not want the rest. */
+				/* An interrupt now means that the rest is not wanted. */
 				if (read(s->signals, &info, sizeof(info)) == sizeof(info) &&
 				    info.ssi_signo != SIGWINCH && info.ssi_signo != SIGCONT)
 					return;
@@ -393,11 +394,11 @@ int session_run(struct conn *c, const struct session_opts *o, struct session_end
 	r = open_signals(&s, e);
 	if (r == 0)
 		r = connect_ws(&s, e);
-	/* Only now: a refusal is told to a terminal in its usual state. */
+	/* Only now: a refusal must be printed while the terminal is in its usual state. */
 	if (r == 0 && o->tty && o->input && isatty(STDIN_FILENO)) {
 		r = tty_raw(&s.tty, STDIN_FILENO);
 		if (r < 0)
-			err_sys(e, ERR_INTERNAL, r, "the terminal");
+			err_sys(e, ERR_INTERNAL, r, "set up the terminal");
 	}
 	if (r == 0)
 		r = loop(&s, e);
@@ -445,7 +446,7 @@ static void tell_detached(const struct session_opts *o, const struct session_end
 {
 	if (o->tty)
 		fputc('\n', stderr);
-	show_warn("left it running; come back with `cloche %s %s%s %s`", o->tty ? "shell" : "logs -f", o->sandbox,
+	show_warn("left it running; return with `cloche %s %s%s %s`", o->tty ? "shell" : "logs -f", o->sandbox,
 		  o->tty ? " --attach" : "", end->exec);
 }
 

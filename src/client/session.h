@@ -1,7 +1,7 @@
 /*
- * One exec, seen live: our stdio on this side, a WebSocket on the other. Used by `exec` and `shell`. With a terminal
- * everything typed goes inside but the detach keys; without one, signals we get do. A connection that breaks is made
- * again for a while, and goes on at the byte where it broke.
+ * One exec, connected live: stdio on this side, a WebSocket on the other. Used by `exec` and `shell`. With a terminal,
+ * all input but the detach keys is forwarded; without one, received signals are. A connection that breaks is made again
+ * for some seconds, and continues at the byte where it broke.
  */
 #pragma once
 #include <jansson.h>
@@ -23,8 +23,8 @@ struct session_opts {
 };
 
 enum session_how {
-	SESSION_ENDED, /* ->result tells */
-	SESSION_DETACHED, /* it goes on without us */
+	SESSION_ENDED, /* see ->result */
+	SESSION_DETACHED, /* the exec continues to run */
 };
 
 struct session_end {

@@ -36,7 +36,7 @@ static int take_line(char *line, const char *path, unsigned n, struct settings *
 		return 0;
 	value = strchr(key, '=');
 	if (!value)
-		return err_set(e, ERR_INVALID, -EINVAL, "%s: line %u is not NAME = VALUE", path, n);
+		return err_set(e, ERR_INVALID, -EINVAL, "%s: line %u: expected NAME = VALUE", path, n);
 	*value++ = '\0';
 	key = trim(key);
 	value = trim(value);
@@ -46,7 +46,7 @@ static int take_line(char *line, const char *path, unsigned n, struct settings *
 				      : NULL;
 	if (!to) {
 		err_set(e, ERR_INVALID, -EINVAL, "%s: line %u: unknown setting '%.40s'", path, n, key);
-		err_remedy(e, "there are url, token and cacert");
+		err_remedy(e, "valid settings are url, token and cacert");
 		return -EINVAL;
 	}
 	free(*to);
@@ -61,10 +61,10 @@ static int read_all(int fd, const char *path, struct buf *b, struct err *e)
 	if (fstat(fd, &st) < 0)
 		return err_sys(e, ERR_INVALID, -errno, "%s", path);
 	if (!S_ISREG(st.st_mode))
-		return err_set(e, ERR_INVALID, -EINVAL, "%s is not a file", path);
+		return err_set(e, ERR_INVALID, -EINVAL, "%s is not a regular file", path);
 	if (st.st_uid != geteuid() && st.st_uid != 0) {
-		err_set(e, ERR_DENIED, -EPERM, "%s belongs to somebody else", path);
-		err_remedy(e, "make one of your own");
+		err_set(e, ERR_DENIED, -EPERM, "%s belongs to another user", path);
+		err_remedy(e, "make your own file");
 		return -EPERM;
 	}
 	if (st.st_mode & 077) {
@@ -135,12 +135,12 @@ static int set_url(struct settings *s, const char *url, struct err *e)
 		return r < 0 ? r : set(&s->url, "http://localhost", e);
 	}
 	if (strncmp(url, "http://", 7) && strncmp(url, "https://", 8)) {
-		err_set(e, ERR_INVALID, -EINVAL, "'%.100s' is no address of a daemon", url);
-		err_remedy(e, "give http://HOST:PORT, https://HOST:PORT or unix:/PATH");
+		err_set(e, ERR_INVALID, -EINVAL, "'%.100s' is not the address of a daemon", url);
+		err_remedy(e, "use http://HOST:PORT, https://HOST:PORT or unix:/PATH");
 		return -EINVAL;
 	}
 	if (strpbrk(url, "?#@") || strpbrk(url, " \t\r\n"))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': only a host, a port and a path", url);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': must have only a host, a port and a path", url);
 	r = set(&s->url, url, e);
 	if (r < 0)
 		return r;
@@ -169,7 +169,7 @@ static int set_local(struct settings *s, struct err *e)
 		r = set(&s->socket, places[i], e);
 		return r < 0 ? r : set(&s->url, "http://localhost", e);
 	}
-	err_set(e, ERR_NOT_FOUND, -ENOENT, "no daemon found on this machine");
+	err_set(e, ERR_NOT_FOUND, -ENOENT, "no daemon found on this host");
 	err_remedy(e, "start `cloche serve`, or set CLOCHE_URL and CLOCHE_TOKEN");
 	return -ENOENT;
 }
@@ -201,7 +201,7 @@ int settings_find(const struct conn_opts *o, struct settings *ret, struct err *e
 	char path[PATH_MAX];
 	int r = 0;
 
-	/* With both given the file says nothing new, and a bad one stands in nobody's way. */
+	/* With both given the file is not needed, so a bad one does not matter. */
 	if (!(url && token) && file_path(path, sizeof(path)) == 0)
 		r = settings_read(path, &file, e);
 	if (!token && file.token && (!url || !file.url || !strcmp(url, file.url)))
@@ -211,7 +211,7 @@ int settings_find(const struct conn_opts *o, struct settings *ret, struct err *e
 	if (r == 0 && token)
 		r = set(&s.token, token, e);
 	if (r == 0 && token && strpbrk(token, "\r\n"))
-		r = err_set(e, ERR_INVALID, -EINVAL, "the token has a line break in it");
+		r = err_set(e, ERR_INVALID, -EINVAL, "the token contains a line break");
 	if (r == 0 && cacert)
 		r = set(&s.cacert, cacert, e);
 	if (r == 0 && (url || file.url))

@@ -1,4 +1,4 @@
-/* Where the daemon is and who we are, from options, environment, file or the sockets of this machine. */
+/* The daemon's address and the caller's token, from options, environment, file or the sockets of this machine. */
 #pragma once
 #include "base/cleanup.h"
 #include "base/err.h"

@@ -17,14 +17,13 @@ static const struct option options[] = {
 static const char help[] =
 	"usage: cloche shell [options] SANDBOX [[--] COMMAND [ARGUMENT…]]\n"
 	"\n"
-	"Opens a terminal in a sandbox: a shell, or the command. It is not ended when the connection breaks (that is\n"
-	"made again for some seconds) or when it is left with the detach keys; `--attach EXEC` comes back.\n"
+	"Opens a terminal in a sandbox: a shell, or the command. It continues when the connection breaks (cloche\n"
+	"reconnects for some seconds) or when it is left with the detach keys; `--attach EXEC` returns to it.\n"
 	"\n"
-	"  --attach EXEC       back to one that was left                     (`cloche logs --list SANDBOX` shows "
-	"them)\n"
+	"  --attach EXEC       return to a shell that was left               (`cloche logs --list SANDBOX` lists them)\n"
 	"  --detach-keys KEYS  leave it running                              ctrl-p,ctrl-q\n"
-	"  -e, --env NAME[=VALUE]  a variable; without a value, ours (repeatable)\n"
-	"  --cwd DIR           where it starts                               the sandbox's\n"
+	"  -e, --env NAME[=VALUE]  a variable; without a value, the caller's (repeatable)\n"
+	"  --cwd DIR           working folder                                the sandbox's\n"
 	"  --user NAME[:GROUP]     a name in the sandbox, or UID[:GID]       the sandbox's\n";
 
 struct shell {
@@ -57,10 +56,11 @@ static int parse(struct args *a, struct shell *s, struct err *e)
 	if (r < 0 || a->help)
 		return r;
 	if (s->exec && a->nrest)
-		return err_set(e, ERR_INVALID, -EINVAL, "--attach goes to what runs already: no command fits with it");
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "--attach returns to a running exec: it cannot be used with a command");
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
 		err_set(e, ERR_INVALID, -ENOTTY, "a shell needs a terminal");
-		err_remedy(e, "without one: `cloche exec -i %.64s -- sh`", s->sandbox);
+		err_remedy(e, "without a terminal, use `cloche exec -i %.64s -- sh`", s->sandbox);
 		return -ENOTTY;
 	}
 	return 0;
@@ -138,7 +138,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_shell = {
 	.name = "shell",
-	.text = "a terminal in a sandbox",
+	.text = "open a terminal in a sandbox",
 	.help = help,
 	.letters = "+e:",
 	.options = options,

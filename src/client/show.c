@@ -32,7 +32,7 @@ int show_dump(const json_t *v, enum show_style style, struct buf *b)
 
 	if (!text)
 		return -ENOMEM;
-	/* jansson leaves DEL and the C1 controls as they are; they can only stand within strings. */
+	/* jansson leaves DEL and the C1 controls as they are; they can only occur within strings. */
 	for (const unsigned char *p = (unsigned char *)text; *p && r == 0; p++) {
 		if (*p == 0x7f)
 			r = buf_adds(b, "\\u007f");
@@ -79,7 +79,7 @@ void show_warn(const char *fmt, ...)
 
 void show_gap(char *text, size_t size, const char *stream, uint64_t lost, uint64_t offset)
 {
-	snprintf(text, size, "note: %llu bytes of %.10s are missing here, they were not kept (it continues at byte %llu)",
+	snprintf(text, size, "note: %llu bytes of %.10s were not kept (the output continues at byte %llu)",
 		 (unsigned long long)lost, stream, (unsigned long long)offset);
 }
 
@@ -89,7 +89,7 @@ void show_error(const struct err *e)
 			      e->msg, "cause", e->errnum ? strerror(e->errnum) : NULL, "remedy",
 			      e->remedy[0] ? e->remedy : NULL, "request_id");
 
-	/* NULL when a message is no UTF-8; the line on stderr tells it then. */
+	/* NULL when a message is not UTF-8; the line on stderr contains it then. */
 	if (v)
 		show_json(v, SHOW_LINE, NULL);
 	json_decref(v);
@@ -174,7 +174,7 @@ void show_not_done(const json_t *sandbox, enum show_much much)
 
 	if (much == SHOW_NOTES)
 		show_cut(sandbox);
-	/* Without processes there is nobody whom it could concern, but why there are none. */
+	/* Without processes only one entry matters: why there are none. */
 	json_array_foreach(list, i, one)
 	{
 		if (!strcmp(show_str(one, "what"), "memory"))

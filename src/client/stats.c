@@ -5,7 +5,7 @@
 
 static const char help[] = "usage: cloche stats SANDBOX\n"
 			   "\n"
-			   "Shows what a sandbox uses now, and used at most.\n"
+			   "Prints what a sandbox uses now, and its peaks.\n"
 			   "\n";
 
 static void line(const char *name, const char *value, const char *more)
@@ -68,7 +68,7 @@ static int run(struct args *a, struct err *e)
 
 const struct command cmd_stats = {
 	.name = "stats",
-	.text = "what a sandbox uses",
+	.text = "print what a sandbox uses",
 	.help = help,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",

@@ -1,6 +1,6 @@
 /*
- * Columns that stand below each other. Cells are escaped when they are added, so a table may hold whatever a server
- * said. Cut to the terminal's width, without tabs.
+ * A table with aligned columns. Cells are escaped when they are added, so a table may contain any text from a server.
+ * Lines are cut to the terminal's width and contain no tabs.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 struct table {
 	const char *const *titles;
 	size_t columns, rows;
-	unsigned right; /* bit per column: numbers stand to the right */
+	unsigned right; /* bit per column: numbers are aligned to the right */
 	size_t width[TABLE_COLUMNS];
 	struct buf cells; /* all of them, one after the other, each with its NUL */
 	size_t count;

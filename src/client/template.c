@@ -20,8 +20,8 @@ static const char help[] =
 	"       cloche template inspect NAME…\n"
 	"       cloche template rm [-f] NAME…\n"
 	"\n"
-	"A template is a name for what a create asks for, and for what is made ready ahead: `cloche create --template\n"
-	"NAME`. `cloche template set --help` tells the options.\n"
+	"A template names the settings of new sandboxes and what is prepared ahead for them: `cloche create --template\n"
+	"NAME`. `cloche template set --help` lists the options.\n"
 	"\n";
 
 /* ---- set ---- */
@@ -40,20 +40,18 @@ static const struct option set_options[] = {
 static const char set_help[] =
 	"usage: cloche template set [options] NAME\n"
 	"\n"
-	"Makes a template, or puts another in its place: what is not named has its default, not what it was. With "
-	"warm\n"
-	"code it answers when that is ready, or says why it failed.\n"
+	"Makes or replaces a template: settings that are not given get their defaults, not their earlier values. With warm\n"
+	"code, the command returns when it is ready, or says why it failed.\n"
 	"\n"
-	"  --description TEXT  what it is for\n"
-	"  --checkpoint CHECKPOINT   its sandboxes begin with this one's files: its id, or SANDBOX:NAME\n"
+	"  --description TEXT  description of the template\n"
+	"  --checkpoint CHECKPOINT   new sandboxes start with its files: an id, or SANDBOX:NAME\n"
 	"  --start LINE        a line for /bin/sh that runs in the background of every new sandbox\n"
-	"  --warm-python CODE  run once, ahead, as `import numpy, pandas`; `cloche exec --code` goes on where it "
-	"ended.\n"
-	"                      @FILE: the code in it, @-: on stdin\n"
-	"  --warm LINE         a line for /bin/sh that is started ahead, and goes on in every new sandbox\n"
-	"  --ready TEXT        what --warm writes to its stdout when it is ready\n"
-	"  --warm-timeout TIME   it must be ready within this time\n"
-	"every sandbox of it, unless its create says otherwise:\n";
+	"  --warm-python CODE  code to run once, ahead, as `import numpy, pandas`; `cloche exec --code` continues it.\n"
+	"                      @FILE reads it from a file, @- from stdin\n"
+	"  --warm LINE         a line for /bin/sh that is started ahead, and continues in every new sandbox\n"
+	"  --ready TEXT        text that --warm writes to its stdout when it is ready\n"
+	"  --warm-timeout TIME   limit for the warm code to become ready\n"
+	"settings of its sandboxes, unless a create overrides them:\n";
 
 static int read_code(const char *name, json_t **ret, struct err *e)
 {
@@ -127,11 +125,11 @@ static int check_warm(const json_t *warm, struct err *e)
 	     ready = json_object_get(warm, "ready");
 
 	if (python && (cmd || ready))
-		return err_set(e, ERR_INVALID, -EINVAL, "--warm-python does not go together with --warm and --ready");
+		return err_set(e, ERR_INVALID, -EINVAL, "--warm-python cannot be used with --warm and --ready");
 	if (cmd != ready)
-		return err_set(e, ERR_INVALID, -EINVAL, "--warm and --ready need each other");
+		return err_set(e, ERR_INVALID, -EINVAL, "--warm and --ready must be used together");
 	if (warm && !python && !cmd)
-		return err_set(e, ERR_INVALID, -EINVAL, "--warm-timeout of what? --warm-python or --warm says it");
+		return err_set(e, ERR_INVALID, -EINVAL, "--warm-timeout needs --warm-python or --warm");
 	return 0;
 }
 
@@ -217,7 +215,7 @@ static int run_ls(struct args *a, struct err *e)
 
 static const char inspect_help[] = "usage: cloche template inspect NAME…\n"
 				   "\n"
-				   "Shows everything known about templates, as JSON; several become one array.\n"
+				   "Prints all details of templates as JSON; an array when there are several.\n"
 				   "\n";
 
 static int run_inspect(struct args *a, struct err *e)
@@ -228,9 +226,9 @@ static int run_inspect(struct args *a, struct err *e)
 static const char rm_help[] =
 	"usage: cloche template rm [-f] NAME…\n"
 	"\n"
-	"Removes templates. Sandboxes that were made of them stay; a pool of it must be removed first.\n"
+	"Removes templates. Sandboxes made from them are kept; remove pools of a template first.\n"
 	"\n"
-	"  -f, --force         one that is not there is no error\n";
+	"  -f, --force         ignore templates that do not exist\n";
 
 static int run_rm(struct args *a, struct err *e)
 {
@@ -259,7 +257,7 @@ static const struct command ls = {
 
 static const struct command inspect = {
 	.name = "template inspect",
-	.text = "everything about a template",
+	.text = "print all details of a template",
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "template",
@@ -281,7 +279,7 @@ static const struct command *const verbs[] = { &set, &ls, &inspect, &rm, NULL };
 
 const struct command cmd_template = {
 	.name = "template",
-	.text = "what new sandboxes are to be like",
+	.text = "manage templates for new sandboxes",
 	.help = help,
 	.verbs = verbs,
 	.run = args_noun,

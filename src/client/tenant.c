@@ -32,16 +32,16 @@ static const struct option set_options[] = {
 };
 
 #define QUOTA_HELP                                                                                  \
-	"quotas (0: no limit), all sandboxes of the tenant together\n"                               \
-	"  --sandboxes N       how many\n"                                                           \
-	"  --cpus N            cores, as 0.5 or 2\n"                                                 \
-	"  --memory SIZE       memory\n"                                                             \
-	"  --disk SIZE         what may be written\n"                                                \
-	"  --execs N           commands at a time\n"                                                 \
-	"  --checkpoints N     how many\n"                                                           \
-	"  --checkpoint-bytes SIZE   all that is kept of checkpoints\n"                              \
-	"  --secrets N         how many\n"                                                           \
-	"  --rate N/TIME[/BLOCK]     N calls in TIME, then none for BLOCK, as 100/1s/10s; 0: no limit\n"
+	"quotas of all sandboxes of the tenant together (0: no limit)\n"                            \
+	"  --sandboxes N       number of sandboxes\n"                                               \
+	"  --cpus N            CPU cores, as 0.5 or 2\n"                                            \
+	"  --memory SIZE       memory\n"                                                            \
+	"  --disk SIZE         disk space\n"                                                        \
+	"  --execs N           commands at the same time\n"                                         \
+	"  --checkpoints N     number of checkpoints\n"                                             \
+	"  --checkpoint-bytes SIZE   disk space of checkpoints\n"                                   \
+	"  --secrets N         number of secrets\n"                                                 \
+	"  --rate N/TIME[/BLOCK]     N calls in TIME; more are refused for BLOCK, as 100/1s/10s; 0: no limit\n"
 
 static const char help[] = "usage: cloche tenant ls\n"
 			   "       cloche tenant create [options] NAME\n"
@@ -49,7 +49,7 @@ static const char help[] = "usage: cloche tenant ls\n"
 			   "       cloche tenant inspect NAME…\n"
 			   "       cloche tenant rm [-f] NAME…\n"
 			   "\n"
-			   "Tenants see nothing of each other, and each has quotas. All of this is for admins.\n"
+			   "Tenants are isolated from each other, and each has quotas. These commands need an admin token.\n"
 			   "\n";
 
 static const char create_help[] = "usage: cloche tenant create [options] NAME\n"
@@ -59,24 +59,24 @@ static const char create_help[] = "usage: cloche tenant create [options] NAME\n"
 
 static const char set_help[] = "usage: cloche tenant set [options] NAME\n"
 			       "\n"
-			       "Changes quotas and rate of a tenant. What is not named stays.\n"
+			       "Changes quotas and rate of a tenant. Quotas that are not given keep their values.\n"
 			       "\n" QUOTA_HELP;
 
 static const char ls_help[] = "usage: cloche tenant ls\n"
 			      "\n"
-			      "Lists tenants: what each uses, of how much it may.\n"
+			      "Lists tenants: what each uses, and its quotas.\n"
 			      "\n";
 
 static const char inspect_help[] = "usage: cloche tenant inspect NAME…\n"
 				   "\n"
-				   "Shows everything known about tenants, as JSON; several become one array.\n"
+				   "Prints all details of tenants as JSON; an array when there are several.\n"
 				   "\n";
 
 static const char rm_help[] = "usage: cloche tenant rm [-f] NAME…\n"
 			      "\n"
 			      "Removes tenants that have no sandboxes and checkpoints, with their tokens, templates and pools.\n"
 			      "\n"
-			      "  -f, --force         one that is not there is no error\n";
+			      "  -f, --force         ignore tenants that do not exist\n";
 
 static int tenant_url(struct buf *b, const char *word)
 {
@@ -117,8 +117,9 @@ static int set_rate(json_t *body, char *arg, struct err *e)
 	json_object_set_new(rate, "points", json_integer((json_int_t)(points < INT64_MAX ? points : INT64_MAX)));
 	for (size_t i = 0; r == 0 && at; i++) {
 		word = strsep(&at, "/");
-		r = i < ARRAY_LEN(fields) ? args_set_time(rate, fields[i], word, e)
-					  : err_set(e, ERR_INVALID, -EINVAL, "'%.20s' is too much: must be N/TIME/BLOCK", word);
+		r = i < ARRAY_LEN(fields) ?
+			    args_set_time(rate, fields[i], word, e) :
+			    err_set(e, ERR_INVALID, -EINVAL, "'%.20s' has too many parts: must be N/TIME/BLOCK", word);
 	}
 	if (r == 0 && points && !json_object_get(rate, "window"))
 		r = err_set(e, ERR_INVALID, -EINVAL, "must be N/TIME or N/TIME/BLOCK, as 100/1s/10s");
@@ -171,7 +172,7 @@ static int run_set(struct args *a, struct err *e)
 	if (r < 0 || a->help)
 		return r;
 	if (!json_object_size(body)) {
-		r = err_set(e, ERR_INVALID, -EINVAL, "nothing to set");
+		r = err_set(e, ERR_INVALID, -EINVAL, "nothing to change");
 		err_remedy(e, "see `cloche tenant set --help`");
 		return r;
 	}
@@ -266,7 +267,7 @@ static const struct command ls = {
 
 static const struct command inspect = {
 	.name = "tenant inspect",
-	.text = "everything about a tenant",
+	.text = "print all details of a tenant",
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "tenant",
@@ -288,7 +289,7 @@ static const struct command *const verbs[] = { &ls, &create, &set, &inspect, &rm
 
 const struct command cmd_tenant = {
 	.name = "tenant",
-	.text = "tenants and their quotas",
+	.text = "manage tenants and their quotas",
 	.help = help,
 	.verbs = verbs,
 	.run = args_noun,

@@ -19,13 +19,13 @@ static const char help[] =
 	"       cloche token rotate [--grace TIME] ID\n"
 	"       cloche token rm ID…\n"
 	"\n"
-	"Tokens are what calls are allowed by. A new one is printed once and cannot be seen again.\n"
+	"Every call to the daemon needs a token. A new one is printed once and cannot be shown again.\n"
 	"\n"
-	"  --name NAME         what it is for\n"
-	"  --scope SCOPE       read, exec, sandbox or admin; each includes those before   sandbox\n"
-	"  --tenant NAME       whose it is (admin)                           your own\n"
-	"  --expires TIME      no good after this time, as 30d               never\n"
-	"  --grace TIME        rotate: so long the old one goes on           0\n";
+	"  --name NAME         a name for the token\n"
+	"  --scope SCOPE       read, exec, sandbox or admin; each includes those before it   sandbox\n"
+	"  --tenant NAME       tenant of the token (admin)                   your own\n"
+	"  --expires TIME      the token expires after this time, as 30d     never\n"
+	"  --grace TIME        rotate: how long the old token stays valid    0\n";
 
 static int do_ls(struct args *a, struct conn *c, struct err *e)
 {

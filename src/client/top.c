@@ -27,11 +27,11 @@ static const struct option options[] = {
 
 static const char help[] = "usage: cloche top [options]\n"
 			   "\n"
-			   "Shows what all sandboxes use, live; q quits. Without a terminal it is one table.\n"
+			   "Shows what all sandboxes use, live; q quits. Without a terminal, prints one table.\n"
 			   "\n"
-			   "  --once              one table\n"
-			   "  --interval TIME     between two looks                             1s\n"
-			   "  --all               of all tenants (admin)\n";
+			   "  --once              print one table\n"
+			   "  --interval TIME     time between updates                          1s\n"
+			   "  --all               sandboxes of all tenants (admin)\n";
 
 struct row {
 	json_t *box, *stats; /* the first borrowed from the list; no stats: it went meanwhile */

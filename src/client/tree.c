@@ -15,7 +15,7 @@ struct tree_reader {
 	struct archive *disk, *tar;
 	struct archive_entry *entry;
 	char *path, *prefix;
-	struct buf out; /* tar bytes nobody took yet */
+	struct buf out; /* tar bytes that were not sent yet */
 	size_t taken;
 	int64_t left; /* of the file that is open */
 	int fd;
@@ -49,7 +49,7 @@ int tree_read_open(const char *path, const char *prefix, struct tree_reader **re
 	t->entry = archive_entry_new();
 	if (!t->path || !t->prefix || !t->disk || !t->tar || !t->entry)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
-	/* "dir/" and "dir" are the same; names below are told by the length. */
+	/* "dir/" and "dir" are the same; the length decides where names below begin. */
 	for (size_t n = strlen(t->path); n > 1 && t->path[n - 1] == '/'; n--)
 		t->path[n - 1] = '\0';
 	archive_read_disk_set_symlink_physical(t->disk);
@@ -106,7 +106,7 @@ static int open_file(struct tree_reader *t, const char *path)
 	t->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (t->fd < 0 || fstat(t->fd, &st) < 0)
 		return err_sys(&t->err, ERR_DENIED, -errno, "%.150s", path);
-	return S_ISREG(st.st_mode) ? 0 : err_set(&t->err, ERR_INVALID, -EINVAL, "%.150s is no file any more", path);
+	return S_ISREG(st.st_mode) ? 0 : err_set(&t->err, ERR_INVALID, -EINVAL, "%.150s is no longer a file", path);
 }
 
 static int next_entry(struct tree_reader *t)
@@ -134,7 +134,7 @@ static int next_entry(struct tree_reader *t)
 	    archive_entry_filetype(t->entry) != AE_IFLNK)
 		return 0; /* sockets, FIFOs and devices mean nothing elsewhere */
 	archive_entry_set_pathname(t->entry, name);
-	/* Hard links become files of their own, and who owns them inside is for the sandbox to say. */
+	/* Hard links become separate files, and the sandbox decides on the owner inside. */
 	archive_entry_set_hardlink(t->entry, NULL);
 	archive_entry_set_nlink(t->entry, 1);
 	archive_entry_set_uid(t->entry, 0);
@@ -163,7 +163,7 @@ static int next_piece(struct tree_reader *t)
 		return 0;
 	/* Its length is promised already. */
 	if (n <= 0)
-		return err_set(&t->err, ERR_CONFLICT, -EIO, "%.150s became shorter while it was read",
+		return err_set(&t->err, ERR_CONFLICT, -EIO, "%.150s became shorter while it was being read",
 			       archive_entry_pathname(t->entry));
 	if (archive_write_data(t->tar, data, (size_t)n) < 0)
 		return err_set(&t->err, ERR_INTERNAL, -EIO, "tar: %s", archive_error_string(t->tar));
@@ -235,14 +235,14 @@ static const char *unwanted(struct archive_entry *entry)
 	const char *name = archive_entry_pathname(entry), *link = archive_entry_hardlink(entry);
 
 	if (!name || !*name)
-		return "no name";
+		return "it has no name";
 	if (name[0] == '/' || has_dotdot(name))
-		return "its name leads outside";
+		return "its name points outside the folder";
 	if (link)
-		return link[0] == '/' || has_dotdot(link) ? "it links to what is outside" : NULL;
+		return link[0] == '/' || has_dotdot(link) ? "it links to a file outside the folder" : NULL;
 	if (archive_entry_filetype(entry) != AE_IFREG && archive_entry_filetype(entry) != AE_IFDIR &&
 	    archive_entry_filetype(entry) != AE_IFLNK)
-		return "neither file nor folder nor link";
+		return "it is neither a file nor a folder nor a link";
 	return NULL;
 }
 
@@ -273,7 +273,7 @@ static int unpack_one(struct archive *from, struct archive *to, struct archive_e
 	if (!why && (!strcmp(name, ".") || !strcmp(name, "./")))
 		return 0; /* the destination itself: it has the mode its owner gave it */
 	if (!why) {
-		/* Whoever unpacks owns it; a set-id bit chosen inside a sandbox has no business here. */
+		/* The local user owns the file; a set-id bit from a sandbox is dropped. */
 		archive_entry_set_perm(entry, archive_entry_perm(entry) & 0777);
 		if (archive_write_header(to, entry) < ARCHIVE_WARN)
 			why = archive_error_string(to);
@@ -320,7 +320,7 @@ static int unpack_here(struct unpack *u, struct tree_stats *s, struct err *e)
 	archive_read_free(from);
 	/* Folders get their modes and times at the very end. */
 	if (archive_write_free(to) < ARCHIVE_WARN && r == 0)
-		r = err_set(e, ERR_INTERNAL, -EIO, "folders did not get their modes");
+		r = err_set(e, ERR_INTERNAL, -EIO, "set the modes of folders");
 	return r;
 }
 
@@ -337,6 +337,6 @@ int tree_unpack(const char *path, ssize_t (*source)(void *arg, const void **ret_
 		return err_sys(e, ERR_NOT_FOUND, -errno, "%.150s", path);
 	r = unpack_here(&u, ret, e);
 	if (back >= 0 && fchdir(back) < 0 && r == 0)
-		r = err_sys(e, ERR_INTERNAL, -errno, "go back to the folder we were in");
+		r = err_sys(e, ERR_INTERNAL, -errno, "return to the working folder");
 	return r;
 }

@@ -8,12 +8,12 @@ enum { OPT_CPUS = 256, OPT_MEMORY, OPT_DISK, OPT_PIDS };
 static const char help[] =
 	"usage: cloche update [options] SANDBOX\n"
 	"\n"
-	"Changes limits of a sandbox that is there, and prints its id. Memory, processes and CPUs change while it runs; more CPUs\n"
-	"than it sees, and the disk, only while it is hibernated. `cloche extend` and `cloche rename` change the rest.\n"
+	"Changes limits of an existing sandbox, and prints its id. Memory, processes and CPUs can change while it runs; the\n"
+	"disk, and more CPUs than it sees, only while it is hibernated. See also `cloche extend` and `cloche rename`.\n"
 	"\n"
-	"  --cpus N            cores, as 0.5 or 2\n"
-	"  --memory SIZE       memory; refused when more is in use\n"
-	"  --disk SIZE         what may be written\n"
+	"  --cpus N            CPU cores, as 0.5 or 2\n"
+	"  --memory SIZE       memory; fails when more is in use\n"
+	"  --disk SIZE         disk space\n"
 	"  --pids N            processes and threads\n";
 
 static const struct option options[] = {

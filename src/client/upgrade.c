@@ -195,7 +195,7 @@ static int handshake(struct upgrade *u, const struct conn *c, const struct upgra
 	else if (a.parser.status_code != 101)
 		r = conn_answer_error(buf_str(&a.body), a.body.len, a.parser.status_code, e);
 	else if (strcasecmp(a.protocol, s->protocol) != 0)
-		r = err_set(e, ERR_INTERNAL, -EPROTO, "what answers there does not speak %s", s->protocol);
+		r = err_set(e, ERR_INTERNAL, -EPROTO, "the server does not speak %s", s->protocol);
 	memcpy(u->accept, a.accept, sizeof(u->accept));
 	buf_done(&a.field);
 	buf_done(&a.value);

@@ -71,48 +71,48 @@ const struct option want_options[] = {
 };
 
 const char want_help[] =
-	"how long\n"
+	"lifetime\n"
 	"  --ttl TIME          removed after this time                       never\n"
 	"  --idle TIME         removed after this time without a call        never\n"
-	"  --idle-pause TIME   frozen after this time without a call; the next call lets it go on      never\n"
+	"  --idle-pause TIME   frozen after this time without a call; the next call continues it       never\n"
 	"  --idle-hibernate TIME  hibernated after it; the next call wakes it                          never\n"
-	"limits (0 lifts one)                                                default\n"
+	"limits (0 removes one)                                              default\n"
 	"  --cpus N            cores, as 0.5 or 2                            1\n"
 	"  --memory SIZE       memory, no swap; files in memory count        512M\n"
 	"  --disk SIZE         what may be written                           1G\n"
-	"  --inodes N          files that may be made                        one per 8K of disk\n"
+	"  --inodes N          number of files                               one per 8K of disk\n"
 	"  --pids N            processes and threads                         256\n"
 	"  --nofile N          open files per process                        1024\n"
 	"  --timeout TIME      wall time of each exec                        5m\n"
 	"  --output-limit SIZE stdout and stderr of an exec's answer, each   1M\n"
-	"  --io-bps SIZE       block I/O per second, each way                none\n"
+	"  --io-bps SIZE       block I/O per second, per direction           none\n"
 	"files\n"
 	"  --image host|NAME   the root filesystem                           host\n"
 	"  --read-only         root read-only; work folder and /tmp stay writable\n"
 	"  --storage memory|disk  where changes are kept                     memory\n"
 	"  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
 	"  --mount SRC:DST[:ro]       a folder of the daemon's host that its configuration allows (repeatable)\n"
-	"  --workdir DIR       where execs start; made if missing            the home\n"
+	"  --workdir DIR       working folder of execs; made when missing    the home\n"
 	"other\n"
-	"  --meta NAME=VALUE   to find it again with `ls --meta` (repeatable)\n"
+	"  --meta NAME=VALUE   metadata, for `ls --meta` (repeatable)\n"
 	"  --user NAME|UID[:GID]  user, root (of the sandbox), or ids        user\n"
-	"  -e, --env NAME[=VALUE] a variable of every exec; without a value, ours (repeatable)\n"
+	"  -e, --env NAME[=VALUE] a variable of every exec; without a value, the caller's (repeatable)\n"
 	"  --hostname NAME     the host name inside                          sandbox\n"
 	"  --isolation TIER    container, or vm: a kernel of its own         container\n"
 	"secrets (docs/secrets.md)\n"
 	"  --secret NAME[:HOW]  a file /run/secrets/NAME. HOW: file=PATH, env[=VAR], header[=HEADER]@HOST[:PORT],\n"
 	"                      basic=USER@HOST[:PORT], query=PARAMETER@HOST[:PORT], mask (repeatable)\n"
-	"  --no-secrets        none, although the template or checkpoint has some\n"
+	"  --no-secrets        do not use the secrets of the template or checkpoint\n"
 	"network (docs/network.md)\n"
 	"  --network MODE      none; allow: what --allow names; open: the public internet; observe   none\n"
 	"  --allow RULE        NAME, *.NAME, ADDRESS[/N], @SET, with :PORTS, then +ech or +terminate (repeatable)\n"
 	"  --budget NAME=N     bytes_out, bytes_in, connections, concurrent, bandwidth, dns or requests_per_minute\n"
-	"                      (repeatable); --tree-budget: of it and its forks together\n";
+	"                      (repeatable); --tree-budget: of the sandbox and its forks together\n";
 
 static int set_new(json_t *o, const char *key, json_t *value, struct err *e)
 {
 	if (!value || json_object_set_new(o, key, value) < 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "not UTF-8, or no memory");
+		return err_set(e, ERR_INVALID, -EINVAL, "not UTF-8, or out of memory");
 	return 0;
 }
 
@@ -217,7 +217,7 @@ int want_allow(json_t *net, const char *arg, struct err *e)
 
 	if (!rule || json_array_append_new(list_of(net, "allow"), rule) < 0)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);
-	/* Rules that nobody asks for would be none. */
+	/* Rules without a mode imply mode allow: otherwise they would have no effect. */
 	return json_object_get(net, "mode") ? 0 : set_new(net, "mode", json_string("allow"), e);
 }
 
@@ -331,8 +331,9 @@ int want_apply(json_t *body, int opt, const char *arg, struct err *e)
 	int r;
 
 	if (opt == OPT_LATER) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "--seccomp and --cpu-time: not for a sandbox that stays, in this version");
-		err_remedy(e, "leave them out; `cloche run` has both");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			"--seccomp and --cpu-time are not supported for sandboxes of a daemon in this version");
+		err_remedy(e, "leave them out, or use `cloche run`, which supports both");
 		return -EOPNOTSUPP;
 	}
 	r = apply(body, opt, arg, e);

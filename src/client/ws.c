@@ -60,7 +60,7 @@ static int handshake(struct ws *w, struct conn *c, const char *path, struct err 
 		return r;
 	r = accept_for(key, want, sizeof(want));
 	if (r < 0 || strcmp(w->up.accept, want))
-		return err_set(e, ERR_INTERNAL, -EPROTO, "what answers there speaks no WebSocket");
+		return err_set(e, ERR_INTERNAL, -EPROTO, "the server does not speak WebSocket");
 	return 0;
 }
 
@@ -178,10 +178,10 @@ int ws_turn(struct ws *w, struct err *e)
 	if (w->closed)
 		return 0;
 	if (r < 0 || w->broken)
-		return err_set(e, ERR_LOST, -ECONNRESET, "the connection to the daemon broke");
-	/* wslay wants neither when it has told the other side of a broken rule. */
+		return err_set(e, ERR_LOST, -ECONNRESET, "the connection to the daemon was lost");
+	/* wslay wants neither after it has closed the connection for a protocol error. */
 	if (!wslay_event_want_read(w->wslay) && !wslay_event_want_write(w->wslay))
-		return err_set(e, ERR_LOST, -EPROTO, "the daemon broke a rule of WebSocket");
+		return err_set(e, ERR_LOST, -EPROTO, "protocol error from the daemon (WebSocket)");
 	return 1;
 }
 

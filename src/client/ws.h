@@ -29,7 +29,7 @@ DEFINE_AUTO(struct ws, ws_free)
 
 int ws_fd(const struct ws *w);
 short ws_events(const struct ws *w); /* for poll(2) */
-/* Reads and writes what it can. 1: goes on, 0: the other side closed in order, or -errno: the connection broke. */
+/* Reads and writes what it can. 1: open, 0: the other side closed it in order, -errno: the connection broke. */
 int ws_turn(struct ws *w, struct err *e);
 /* @head and @data are one message. */
 int ws_binary(struct ws *w, const void *head, size_t head_len, const void *data, size_t len);

@@ -143,7 +143,7 @@ static int put_yes_no(char *at, const char *value, const char *yes, const char *
 	bool is = !strcmp(value, yes);
 
 	if (!is && strcmp(value, no))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want %s or %s", value, yes, no);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be %s or %s", value, yes, no);
 	memcpy(at, &is, sizeof(is));
 	return 0;
 }
@@ -167,7 +167,7 @@ static int put_number(const struct key *k, char *at, const char *value, struct e
 	if (r < 0)
 		return r;
 	if (v < k->min || (k->max && v > k->max))
-		return err_set(e, ERR_INVALID, -ERANGE, "'%.60s' is not between %llu and %llu", value,
+		return err_set(e, ERR_INVALID, -ERANGE, "'%.60s' must be between %llu and %llu", value,
 			       (unsigned long long)k->min, (unsigned long long)k->max);
 	small = (uint32_t)v; /* COUNT and CPUS have bounds below that */
 	memcpy(at, k->size == sizeof(small) ? (void *)&small : (void *)&v, k->size);
@@ -183,7 +183,7 @@ static int put_listen(struct daemon_config *c, const char *value, struct err *e)
 		return err_set(e, ERR_INVALID, -E2BIG, "at most %d", DAEMON_LISTENERS);
 	for (unsigned i = 0; i < c->nlisten; i++)
 		if (!strcmp(c->listen[i].text, value))
-			return err_set(e, ERR_INVALID, -EEXIST, "'%.60s' is there twice", value);
+			return err_set(e, ERR_INVALID, -EEXIST, "'%.60s' is given twice", value);
 	r = listen_parse(value, &a, e);
 	if (r == 0)
 		r = put_text(c->listen[c->nlisten].text, sizeof(c->listen[0].text), value, e);
@@ -191,14 +191,15 @@ static int put_listen(struct daemon_config *c, const char *value, struct err *e)
 	return r;
 }
 
-/* "ports.example.com", or "localhost": what stands behind the first dot of a Host header. */
+/* "ports.example.com", or "localhost": the part of a Host header after its first dot. */
 static int put_domain(char *at, size_t size, const char *value, struct err *e)
 {
 	static const char fit[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
 	size_t n = strlen(value);
 
 	if (!n || strspn(value, fit) != n || value[0] == '.' || value[n - 1] == '.' || strstr(value, ".."))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be a domain in lower case, without a dot at its ends", value);
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'%.60s': must be a domain in lower case, without a dot at the start or end", value);
 	return put_text(at, size, value, e);
 }
 
@@ -210,7 +211,7 @@ static int put_mount(struct daemon_config *c, const char *value, struct err *e)
 	int r;
 
 	if (colon && (colon == value || (size_t)(colon - value) >= sizeof(c->allow_mount_tenant[0])))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want /FOLDER or TENANT:/FOLDER", value);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be /FOLDER or TENANT:/FOLDER", value);
 	r = put_path(c->allow_mount[at], sizeof(c->allow_mount[0]), colon ? colon + 1 : value, e);
 	if (r < 0)
 		return r;
@@ -235,7 +236,8 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 		if (c->nexport_trust == ARRAY_LEN(c->export_trust))
 			return err_set(e, ERR_INVALID, -E2BIG, "at most %zu", ARRAY_LEN(c->export_trust));
 		if (signer_key_ok(value) < 0)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': a key looks like ed25519: and 44 characters of base64", value);
+			return err_set(e, ERR_INVALID, -EINVAL,
+				       "'%.100s': a key must be ed25519: followed by 44 characters of base64", value);
 		r = put_text(c->export_trust[c->nexport_trust], sizeof(c->export_trust[0]), value, e);
 		c->nexport_trust += r == 0;
 		return r;
@@ -256,11 +258,11 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 		return put_domain(at, k->size, value, e);
 	case NOID:
 		if (strcmp(value, "auto") && strcmp(value, "container") && strcmp(value, "vm"))
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want auto, container or vm", value);
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be auto, container or vm", value);
 		return put_text(at, k->size, value, e);
 	case ACCEL:
 		if (strcmp(value, "auto") && strcmp(value, "tcg") && strcmp(value, "kvm"))
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want auto, tcg or kvm", value);
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be auto, tcg or kvm", value);
 		return put_text(at, k->size, value, e);
 	case NETWORK:
 	case NETWORKS:
@@ -278,7 +280,7 @@ int conf_set(struct daemon_config *c, const char *key, const char *value, struct
 
 	if (!k) {
 		err_set(e, ERR_INVALID, -EINVAL, "unknown key '%.60s'", key);
-		err_remedy(e, "docs/config.md tells all there are");
+		err_remedy(e, "docs/config.md lists all keys");
 		return -EINVAL;
 	}
 	r = put(c, k, value, e);
@@ -308,7 +310,7 @@ static char *trim(char *text)
 	return text;
 }
 
-/* @line may be changed. Comments stand on lines of their own: a path may well hold a #. */
+/* @line may be changed. Comments need their own lines, since a path may contain a #. */
 static int parse_line(struct daemon_config *c, char *line, bool *seen, struct err *e)
 {
 	const struct key *k;
@@ -320,7 +322,7 @@ static int parse_line(struct daemon_config *c, char *line, bool *seen, struct er
 		return 0;
 	eq = strchr(line, '=');
 	if (!eq)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want key = value", line);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': expected key = value", line);
 	*eq = '\0';
 	name = trim(line);
 	r = conf_set(c, name, trim(eq + 1), e);
@@ -328,7 +330,7 @@ static int parse_line(struct daemon_config *c, char *line, bool *seen, struct er
 		return r;
 	k = find(name);
 	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS && k->kind != NETWORKS && k->kind != KEYS)
-		return err_set(e, ERR_INVALID, -EEXIST, "%s is there twice", name);
+		return err_set(e, ERR_INVALID, -EEXIST, "%s is given twice", name);
 	seen[k - keys] = true;
 	return 0;
 }
@@ -347,9 +349,9 @@ int conf_parse(struct daemon_config *c, const char *name, const char *text, size
 		number++;
 		buf_clear(&line);
 		if (memchr(text, '\0', n))
-			r = err_set(e, ERR_INVALID, -EINVAL, "a NUL byte");
+			r = err_set(e, ERR_INVALID, -EINVAL, "contains a NUL byte");
 		else if (buf_add(&line, text, n) < 0)
-			r = err_set(e, ERR_INVALID, -E2BIG, "a line of %zu bytes", n);
+			r = err_set(e, ERR_INVALID, -E2BIG, "contains a line of %zu bytes", n);
 		else
 			r = n ? parse_line(c, line.data, seen, e) : 0;
 		if (r < 0)
@@ -378,7 +380,7 @@ int conf_read(struct daemon_config *c, const char *path, struct err *e)
 static int check_max(const char *name, uint64_t value, uint64_t max, struct err *e)
 {
 	if (max && (!value || value > max))
-		return err_set(e, ERR_INVALID, -ERANGE, "%s is more than %s_max", name, name);
+		return err_set(e, ERR_INVALID, -ERANGE, "%s must not be more than %s_max", name, name);
 	return 0;
 }
 
@@ -406,7 +408,7 @@ int conf_finish(struct daemon_config *c, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "%s needs %s", c->tls_cert[0] ? "tls_cert" : "tls_key",
 			       c->tls_cert[0] ? "tls_key" : "tls_cert");
 	if (c->spool_max > c->spool_total)
-		return err_set(e, ERR_INVALID, -ERANGE, "spool_max is more than spool_total");
+		return err_set(e, ERR_INVALID, -ERANGE, "spool_max must not be more than spool_total");
 	for (unsigned i = 0; i < c->nlisten; i++)
 		c->listen[i].tls = c->tls_cert[0] && strncmp(c->listen[i].text, "unix:", 5) != 0;
 	return 0;

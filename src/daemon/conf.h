@@ -1,7 +1,7 @@
 /*
- * What the daemon is told: built-in values, then a file of `key = value` lines, then options. docs/config.md lists the
- * keys; a test holds it against the table here. Strict: an unknown key, one that stands twice and does not make a list,
- * or a value that makes no sense is an error that names file and line.
+ * The daemon's configuration: built-in values, then a file of `key = value` lines, then options. docs/config.md lists the
+ * keys; a test compares it with the table here. Strict: an unknown key, a duplicate key that is not a list, or an
+ * invalid value is an error that names file and line.
  */
 #pragma once
 #include <stddef.h>
@@ -19,8 +19,7 @@
 void conf_init(struct daemon_config *c);
 
 /*
- * One key. For a list it adds one. @value may be changed by nobody meanwhile; paths must be absolute. ERR_INVALID with
- * a message that names the key.
+ * Sets one key, or adds to it when it is a list. Paths must be absolute. ERR_INVALID with a message that names the key.
  */
 int conf_set(struct daemon_config *c, const char *key, const char *value, struct err *e);
 /* Forgets a list, so that options can take the place of what the file said. Anything else is left alone. */

@@ -63,7 +63,7 @@ TEST(errors_name_file_and_line)
 		{ "pool = 1\n#\npool = 2\n", "f:3: pool is there twice" },
 		{ "pool = 0\n", "f:1: pool: '0' is not between 1 and 1024" },
 		{ "pool = -1\n", "f:1: pool: bad number" },
-		{ "pool\n", "f:1: 'pool': want key = value" },
+		{ "pool\n", "f:1: 'pool': expected key = value" },
 		{ "pool =\n", "f:1: pool: bad number" },
 		{ "data = relative\n", "f:1: data: 'relative': must be an absolute path" },
 		{ "data =\n", "f:1: data: '': must have 1 to" },
@@ -71,7 +71,7 @@ TEST(errors_name_file_and_line)
 		{ "memory = lots\n", "f:1: memory: bad size" },
 		{ "exec_timeout = 5 m\n", "f:1: exec_timeout: bad duration" },
 		{ "cpus = 1e3\n", "f:1: cpus: bad number of CPUs" },
-		{ "audit_output = true\n", "f:1: audit_output: 'true': want yes or no" },
+		{ "audit_output = true\n", "f:1: audit_output: 'true': must be yes or no" },
 		{ "audit_sync = yes\n", "f:1: audit_sync: 'yes': want always or second" },
 		{ "vm_accel = hvf\n", "f:1: vm_accel: 'hvf': want auto" },
 		{ "vm_ready = 65\n", "f:1: vm_ready: '65' is not between" },
@@ -80,7 +80,7 @@ TEST(errors_name_file_and_line)
 		{ "listen = 127.0.0.1:1\nlisten = 127.0.0.1:1\n", "f:2: listen: '127.0.0.1:1' is there twice" },
 		{ "output_limit = 1G\n", "f:1: output_limit: '1G' is not between" },
 		{ "= 3\n", "f:1: unknown key ''" },
-		{ "network_open = maybe\n", "f:1: network_open: 'maybe': want yes or no" },
+		{ "network_open = maybe\n", "f:1: network_open: 'maybe': must be yes or no" },
 		{ "network_open = no\nnetwork_open = no\n", "f:2: network_open is there twice" },
 		{ "network_set = a.example\n", "f:1: network_set: want NAME: RULE" },
 		{ "network_private = a.example\n", "f:1: network_private: 'a.example': addresses are wanted" },
@@ -151,10 +151,10 @@ TEST(what_does_not_fit_together_is_refused)
 	} bad[] = {
 		{ "memory_max = 100M\n", "memory is more than memory_max" },
 		{ "cpus = 0\ncpus_max = 4\n", "cpus is more than cpus_max" },
-		{ "exec_timeout = 0\nexec_timeout_max = 1h\n", "exec_timeout is more than" },
+		{ "exec_timeout = 0\nexec_timeout_max = 1h\n", "exec_timeout must not be more than" },
 		{ "tls_cert = /a\n", "tls_cert needs tls_key" },
 		{ "tls_key = /a\n", "tls_key needs tls_cert" },
-		{ "spool_max = 5G\n", "spool_max is more than spool_total" },
+		{ "spool_max = 5G\n", "spool_max must not be more than spool_total" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {

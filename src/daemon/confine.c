@@ -34,7 +34,7 @@ static const int allowed[] = {
 	SCMP_SYS(connect), SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(bind), SCMP_SYS(listen), SCMP_SYS(getsockname),
 	SCMP_SYS(getpeername), SCMP_SYS(setsockopt), SCMP_SYS(getsockopt), SCMP_SYS(sendto), SCMP_SYS(sendmsg),
 	SCMP_SYS(sendmmsg), SCMP_SYS(recvfrom), SCMP_SYS(recvmsg), SCMP_SYS(recvmmsg), SCMP_SYS(shutdown),
-	/* time, chance, who we are */
+	/* time, random numbers, ids of the process */
 	SCMP_SYS(clock_gettime), SCMP_SYS(clock_getres), SCMP_SYS(gettimeofday), SCMP_SYS(time), SCMP_SYS(times),
 	SCMP_SYS(getrandom), SCMP_SYS(getpid), SCMP_SYS(gettid), SCMP_SYS(getppid), SCMP_SYS(getpgrp), SCMP_SYS(getuid),
 	SCMP_SYS(geteuid), SCMP_SYS(getgid), SCMP_SYS(getegid), SCMP_SYS(getgroups), SCMP_SYS(getresuid),
@@ -104,5 +104,5 @@ int confine(struct err *e)
 		r = -errno;
 	if (r == 0)
 		r = filter();
-	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "confine the API process") : 0;
+	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "drop the privileges of the API process") : 0;
 }

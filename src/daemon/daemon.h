@@ -21,7 +21,7 @@ struct daemon_config {
 	unsigned nlisten;
 	char tls_cert[DAEMON_PATH], tls_key[DAEMON_PATH]; /* "" = none */
 	char token_file[DAEMON_PATH]; /* "" = none */
-	char user[64]; /* whom the API process runs as */
+	char user[64]; /* the user of the API process */
 	char images[DAEMON_PATH]; /* "" = only `host` */
 	char layers[DAEMON_PATH]; /* where checkpoints are; "" = "layers" below ->data */
 	char vm[DAEMON_PATH]; /* where templates of virtual machines are; "" = "vm" below ->data */
@@ -59,11 +59,11 @@ struct daemon_start {
 	int unix_listener;
 	int warden_place; /* O_PATH of the warden's listening socket: connect by /proc/self/fd/N */
 	int egress_place; /* cloche-egress's, likewise */
-	int ready; /* write one byte when serving; the supervisor tells systemd and prints the URL */
+	int ready; /* write one byte when serving; the supervisor then notifies systemd and prints the URL */
 	int life; /* readable when the supervisor is gone */
-	uid_t owner; /* who started the daemon: may use the unix socket */
+	uid_t owner; /* the user that started the daemon: may use the unix socket */
 	char token[160]; /* an admin token to know from now on, "" = none */
-	bool kvm; /* machines run with KVM, or are refused: as far as the trial at the start tells */
+	bool kvm; /* virtual machines run with KVM, or are refused: by the test at the start */
 	const char *accel_why; /* one line, stays */
 	const uint8_t *secrets_key; /* what secrets_key_command wrote, NULL = there is none */
 	size_t secrets_key_len;

@@ -25,15 +25,15 @@ static int is_empty(int fd, struct err *e)
 	ssize_t n;
 
 	if (again < 0)
-		return err_sys(e, ERR_INVALID, again, "look into it");
+		return err_sys(e, ERR_INVALID, again, "open it");
 	n = sys_getdents64(again, buf, sizeof(buf));
 	if (n < 0)
-		return err_sys(e, ERR_INVALID, (int)n, "look into it");
+		return err_sys(e, ERR_INVALID, (int)n, "open it");
 	/* "." and ".." take 24 bytes each; any other name comes on top. */
 	return n <= 48;
 }
 
-/* Makes an open folder @who's, if it may become that. */
+/* Gives an open folder to @who, if that is allowed. */
 static int claim(int fd, const struct identity *who, struct err *e)
 {
 	struct stat st;
@@ -46,26 +46,26 @@ static int claim(int fd, const struct identity *who, struct err *e)
 		if (r < 0)
 			return r;
 		if (r && fchown(fd, who->uid, who->gid) < 0)
-			return err_sys(e, ERR_DENIED, -errno, "give it to uid %u", who->uid);
+			return err_sys(e, ERR_DENIED, -errno, "change its owner to uid %u", who->uid);
 		if (r)
 			st.st_uid = who->uid;
 	}
 	if (st.st_uid != who->uid) {
-		err_set(e, ERR_CONFLICT, -EPERM, "belongs to uid %u, not to the API's user (uid %u)", st.st_uid,
+		err_set(e, ERR_CONFLICT, -EPERM, "belongs to uid %u, but the API runs as uid %u", st.st_uid,
 			who->uid);
-		err_remedy(e, "name another folder with --data, or give this one away: chown -R %u:%u", who->uid,
+		err_remedy(e, "use another folder with --data, or change its owner: chown -R %u:%u", who->uid,
 			   who->gid);
 		return -EPERM;
 	}
 	if ((st.st_mode & 07777) != 0700) {
 		r = sys_fchmod(fd, 0700);
 		if (r < 0)
-			return err_sys(e, ERR_DENIED, r, "close it to others");
+			return err_sys(e, ERR_DENIED, r, "make it private");
 	}
 	return 0;
 }
 
-/* Whether @who gets there by its path: every folder above must let it through. */
+/* Whether @who can open the folder by its path: it must be able to enter every folder above. */
 static int reaches(const char *real, const struct identity *who, bool *ret, struct err *e)
 {
 	AUTO_CLOSE int fd = -1;
@@ -100,7 +100,7 @@ static int open_last(const char *path, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "must end in a name");
 	parent = sys_openat(AT_FDCWD, above, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	if (parent < 0) {
-		err_sys(e, ERR_NOT_FOUND, parent, "the folder above it");
+		err_sys(e, ERR_NOT_FOUND, parent, "open its parent folder");
 		err_remedy(e, "mkdir -p '%.120s'", above);
 		return parent;
 	}
@@ -127,7 +127,7 @@ int folder_open(const char *path, const struct identity *who, char *real, size_t
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = readlink(link, real, size);
 	if (n < 0 || (size_t)n >= size)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "data folder '%.100s': its real path cannot be told",
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "data folder '%.100s': cannot resolve its real path",
 			       path);
 	real[n] = '\0';
 	r = reaches(real, who, ret_reached, e);
@@ -145,7 +145,7 @@ static int busy(int fd, struct err *e)
 	if (parse_u64(text, &pid, NULL) < 0)
 		pid = 0;
 	err_set(e, ERR_CONFLICT, -EBUSY, "another daemon uses this data folder (pid %llu)", (unsigned long long)pid);
-	err_remedy(e, "end it, or name another folder with --data");
+	err_remedy(e, "stop that daemon, or use another folder with --data");
 	return -EBUSY;
 }
 
@@ -165,7 +165,7 @@ static int lock_wait(int fd, unsigned wait_ms, struct err *e)
 	return 0;
 }
 
-/* Opens as @who, so that it is theirs and no link leads elsewhere. */
+/* Opens as @who, so that the file belongs to @who, and links cannot lead to files of root. */
 static int open_as(int dirfd, const char *name, int flags, const struct identity *who, struct err *e)
 {
 	int r = identity_files_as(who, e);
@@ -189,9 +189,9 @@ int folder_lock(int dirfd, const struct identity *who, unsigned wait_ms, struct 
 	if (r < 0)
 		return r;
 	n = snprintf(text, sizeof(text), "%d\n", getpid());
-	/* For the message to whoever comes second; the lock does not depend on it. */
+	/* For the message of a second daemon; the lock does not depend on it. */
 	if (sys_ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
-		return err_set(e, ERR_EXHAUSTED, -ENOSPC, "the data folder cannot be written to");
+		return err_set(e, ERR_EXHAUSTED, -ENOSPC, "the data folder is not writable");
 	return TAKE_FD(fd);
 }
 
@@ -232,7 +232,7 @@ static int make_root_folder(const char *path, mode_t mode, struct err *e)
 	if (lstat(path, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "%s", path);
 	if (!S_ISDIR(st.st_mode) || st.st_uid != 0 || (st.st_mode & 022))
-		return err_set(e, ERR_CONFLICT, -EPERM, "%s: not a folder that only root may write to", path);
+		return err_set(e, ERR_CONFLICT, -EPERM, "%s: must be a folder that only root may write to", path);
 	return 0;
 }
 
@@ -255,7 +255,7 @@ int folder_state(const char *real, char *path, size_t size, struct err *e)
 	for (size_t i = 0; i < 8 && n < size; i++)
 		n += (size_t)snprintf(path + n, size - n, "%02x", hash[i]);
 	if (n >= size)
-		return err_set(e, ERR_INTERNAL, -ENAMETOOLONG, "the state folder's name is too long");
+		return err_set(e, ERR_INTERNAL, -ENAMETOOLONG, "the path of the state folder is too long");
 	r = folder_run(e);
 	return r < 0 ? r : make_root_folder(path, 0700, e);
 }

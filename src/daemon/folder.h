@@ -10,9 +10,9 @@
 #define FOLDER_LOCK_WAIT_MS 5000
 
 /*
- * Opens @path, and makes it when only its last part is missing: mode 0700, owned by @who. A link in the last part, and
- * a folder of somebody else, are refused; an empty one of root's is taken over. The real path lands in @real.
- * *ret_reached: whether @who gets there by that path, or only by the descriptor: below a folder that is closed to it.
+ * Opens @path, and makes it when only its last part is missing: mode 0700, owned by @who. A link in the last part, and a
+ * folder of another user, are refused; an empty folder of root is given to @who. Stores the real path in @real.
+ * *ret_reached: whether @who can open the folder by that path; false below a folder that it may not enter.
  */
 int folder_open(const char *path, const struct identity *who, char *real, size_t size, bool *ret_reached, struct err *e);
 

@@ -32,7 +32,7 @@ static int parse_numbers(const char *user, struct identity *ret, struct err *e)
 		if (parse_id(uid, &ret->uid) == 0 && parse_id(colon ? colon + 1 : uid, &ret->gid) == 0)
 			return 0;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "user '%.60s': want a name, UID or UID:GID", user);
+	return err_set(e, ERR_INVALID, -EINVAL, "user '%.60s': must be a name, UID or UID:GID", user);
 }
 
 static int look_up(const char *user, struct identity *ret, struct err *e)
@@ -53,8 +53,8 @@ static int look_up(const char *user, struct identity *ret, struct err *e)
 		*ret = (struct identity){ IDENTITY_EGRESS_FALLBACK, IDENTITY_EGRESS_FALLBACK };
 		return 0;
 	}
-	err_set(e, ERR_NOT_FOUND, r ? -r : -ENOENT, "there is no user '%.60s'", user);
-	err_remedy(e, "make it with `useradd --system %.60s`, or name another with --user", user);
+	err_set(e, ERR_NOT_FOUND, r ? -r : -ENOENT, "user '%.60s' does not exist", user);
+	err_remedy(e, "make the user with `useradd --system %.60s`, or use another with --user", user);
 	return -ENOENT;
 }
 
@@ -67,7 +67,7 @@ int identity_find(const char *user, struct identity *ret, struct err *e)
 	if (r < 0)
 		return r;
 	if (!found.uid || !found.gid)
-		return err_set(e, ERR_INVALID, -EPERM, "user '%.60s': must not run as root", user);
+		return err_set(e, ERR_INVALID, -EPERM, "user '%.60s': must not be root", user);
 	*ret = found;
 	return 0;
 }
@@ -91,11 +91,12 @@ int identity_become(const struct identity *who, pid_t parent, struct err *e)
 	/* libc's, which reach every thread; without privileges nothing is left of the capabilities. */
 	if (setgroups(0, NULL) < 0 || setresgid(who->gid, who->gid, who->gid) < 0 ||
 	    setresuid(who->uid, who->uid, who->uid) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "become uid %u", who->uid);
+		return err_sys(e, ERR_INTERNAL, -errno, "switch to uid %u", who->uid);
 	if (getresuid(&ru, &eu, &su) < 0 || getresgid(&rg, &eg, &sg) < 0 || ru != who->uid || eu != who->uid ||
 	    su != who->uid || rg != who->gid || eg != who->gid || sg != who->gid || getgroups(0, NULL) != 0 ||
 	    setresuid((uid_t)-1, 0, (uid_t)-1) == 0)
-		return err_set(e, ERR_INTERNAL, -EPERM, "become uid %u: still somebody else", who->uid);
+		return err_set(e, ERR_INTERNAL, -EPERM, "switch to uid %u: the process still has another uid",
+			       who->uid);
 	r = sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (r == 0 && getppid() != parent)
 		r = -ESRCH;
@@ -104,13 +105,13 @@ int identity_become(const struct identity *who, pid_t parent, struct err *e)
 
 int identity_files_as(const struct identity *who, struct err *e)
 {
-	/* These two tell nothing but the id before; asking again is the only way to know. */
+	/* These two calls return only the previous id; a second call shows whether the first one worked. */
 	setfsgid(who->gid);
 	setfsuid(who->uid);
 	if ((gid_t)setfsgid((gid_t)-1) == who->gid && (uid_t)setfsuid((uid_t)-1) == who->uid)
 		return 0;
 	identity_files_back();
-	return err_set(e, ERR_DENIED, -EPERM, "touch files as uid %u", who->uid);
+	return err_set(e, ERR_DENIED, -EPERM, "access files as uid %u", who->uid);
 }
 
 void identity_files_back(void)

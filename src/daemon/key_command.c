@@ -75,7 +75,7 @@ static int follow(struct run *x, uint8_t *to, size_t size, struct err *e)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n > 0 && full)
-			return err_set(e, ERR_REFUSED, -E2BIG, "it wrote more than %zu bytes", size);
+			return err_set(e, ERR_REFUSED, -E2BIG, "it printed more than %zu bytes", size);
 		x->ended = n <= 0;
 		x->len += n > 0 ? (size_t)n : 0;
 	}
@@ -88,7 +88,7 @@ static int judge(const struct run *x, int status, struct err *e)
 	if (WEXITSTATUS(status))
 		return err_set(e, ERR_REFUSED, -ECHILD, "it failed: exit code %d", WEXITSTATUS(status));
 	if (!x->len)
-		return err_set(e, ERR_REFUSED, -ENODATA, "it wrote nothing");
+		return err_set(e, ERR_REFUSED, -ENODATA, "it printed nothing");
 	return 0;
 }
 
@@ -98,7 +98,7 @@ int key_command_run(const char *command, unsigned ms, uint8_t *ret, size_t size,
 	int status = 0, r;
 	pid_t got;
 
-	signal(SIGCHLD, SIG_DFL); /* who started us may have it ignored */
+	signal(SIGCHLD, SIG_DFL); /* it may be inherited as ignored */
 	r = begin(command, &x, e);
 	if (r == 0)
 		r = follow(&x, ret, size, e);
@@ -119,7 +119,9 @@ int key_command_run(const char *command, unsigned ms, uint8_t *ret, size_t size,
 		r = judge(&x, status, e);
 	if (r < 0) {
 		explicit_bzero(ret, size);
-		err_remedy(e, "run it by hand: it must write the key, or a passphrase, to its standard output within %u s",
+		err_remedy(e,
+			   "run the command by hand: it must print the key, or a passphrase, to its standard output "
+			   "within %u s",
 			   KEY_COMMAND_MS / 1000U);
 		return r;
 	}

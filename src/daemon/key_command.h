@@ -8,7 +8,7 @@
 #define KEY_COMMAND_MS 10000U
 
 /*
- * Runs `/bin/sh -c @command` as who we are, and gives what it wrote: at most @size bytes. ERR_REFUSED when it fails, writes
- * nothing or too much, ERR_TIMEOUT when it takes longer than @ms; then everything it started is killed.
+ * Runs `/bin/sh -c @command` with the caller's ids, and returns its output: at most @size bytes. ERR_REFUSED when it
+ * fails, prints nothing or too much; ERR_TIMEOUT when it takes longer than @ms; then all its processes are killed.
  */
 int key_command_run(const char *command, unsigned ms, uint8_t *ret, size_t size, size_t *ret_len, struct err *e);

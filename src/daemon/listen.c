@@ -21,7 +21,7 @@ static int parse_unix(const char *text, struct listen_addr *ret, struct err *e)
 
 	*ret = (struct listen_addr){ .is_unix = true, .path = text + 5 };
 	if (text[5] != '/' || text[len - 1] == '/')
-		return bad(e, text, "want unix: and the absolute path of a socket");
+		return bad(e, text, "must be unix: and the absolute path of a socket");
 	return 0;
 }
 
@@ -38,7 +38,7 @@ static bool host_ok(const char *host, bool v6)
 
 int listen_parse(const char *text, struct listen_addr *ret, struct err *e)
 {
-	static const char form[] = "want HOST:PORT, [V6ADDRESS]:PORT or unix:/PATH";
+	static const char form[] = "must be HOST:PORT, [V6ADDRESS]:PORT or unix:/PATH";
 	bool v6 = text[0] == '[';
 	struct listen_addr a = { 0 };
 	const char *host = text, *end, *port;
@@ -57,12 +57,12 @@ int listen_parse(const char *text, struct listen_addr *ret, struct err *e)
 	if (!port || (!v6 && strchr(port, ':')))
 		return bad(e, text, form);
 	if (end == host)
-		return bad(e, text, "the host is missing; 0.0.0.0 means every address");
+		return bad(e, text, "the host is missing; use 0.0.0.0 for all addresses");
 	if ((size_t)(end - host) >= sizeof(a.host))
 		return bad(e, text, "the host is too long");
 	memcpy(a.host, host, (size_t)(end - host));
 	if (!host_ok(a.host, v6))
-		return bad(e, text, "no such host can be");
+		return bad(e, text, "the host is invalid");
 	if (parse_u64(port, &n, NULL) < 0 || n > 65535 || strlen(port) > 5)
 		return bad(e, text, "the port must be between 0 and 65535");
 	snprintf(a.port, sizeof(a.port), "%llu", (unsigned long long)n);
@@ -111,7 +111,7 @@ static int open_host(const char *text, const struct listen_addr *a, struct err *
 	if (r < 0)
 		err_sys(e, ERR_CONFLICT, r, "listen on '%.60s'", text);
 	if (r == -EADDRINUSE)
-		err_remedy(e, "choose another address with --listen, or end what listens there");
+		err_remedy(e, "use another address with --listen, or stop the program that listens there");
 	return r;
 }
 
@@ -121,7 +121,7 @@ static int place_of(int dirfd, const char *name, struct sockaddr_un *a, struct e
 	*a = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	if ((size_t)snprintf(a->sun_path, sizeof(a->sun_path), "/proc/self/fd/%d/%s", dirfd, name) >=
 	    sizeof(a->sun_path))
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "socket '%.60s': the name is too long", name);
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "socket '%.60s': the path is too long", name);
 	return 0;
 }
 
@@ -135,7 +135,7 @@ static int clear_place(int dirfd, const char *name, const struct sockaddr_un *a,
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys(e, ERR_INVALID, -errno, "socket '%.60s'", name);
 	if (!S_ISSOCK(st.st_mode) && !o->ours)
-		return err_set(e, ERR_CONFLICT, -EEXIST, "socket '%.60s': something else is there", name);
+		return err_set(e, ERR_CONFLICT, -EEXIST, "socket '%.60s': the path exists and is not a socket", name);
 	if (!o->ours) {
 		probe = socket(AF_UNIX, o->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 		if (probe < 0)
@@ -223,7 +223,7 @@ int listen_text(int fd, char *text, size_t size, struct err *e)
 	else if (a.sa.sa_family == AF_UNIX)
 		n = snprintf(text, size, "unix:@"); /* no path: reachable, but not by a name we could print */
 	if (n < 0 || (size_t)n >= size)
-		return err_set(e, ERR_INVALID, -EAFNOSUPPORT, "descriptor %d: its address is of no known kind", fd);
+		return err_set(e, ERR_INVALID, -EAFNOSUPPORT, "descriptor %d: unknown kind of address", fd);
 	return 0;
 }
 

@@ -17,7 +17,7 @@ struct listen_addr {
 	const char *path; /* of unix: within the text that was parsed */
 };
 
-/* "HOST:PORT", "[V6]:PORT", "unix:/path". Opens nothing, asks nobody. */
+/* "HOST:PORT", "[V6]:PORT", "unix:/path". Opens nothing, resolves no names. */
 int listen_parse(const char *text, struct listen_addr *ret, struct err *e);
 
 /* A listening, non-blocking socket. */
@@ -26,11 +26,11 @@ int listen_open(const char *text, struct err *e);
 struct listen_unix_opts {
 	int type; /* SOCK_STREAM, SOCK_SEQPACKET */
 	int mode; /* of the file */
-	bool ours; /* nobody else can be there: what is in the way is removed without asking */
+	bool ours; /* no other process can have made the path: whatever is there is removed */
 };
 /*
- * @name within the folder @dirfd, whatever the length of its path. The file belongs to whose file system id we have. A
- * socket that nobody listens on any more is replaced; anything else in the way is ERR_CONFLICT.
+ * Listens on @name in the folder @dirfd; the folder's path may have any length. The file belongs to the caller's file
+ * system uid. A socket without a listener is replaced; anything else at that place is ERR_CONFLICT.
  */
 int listen_unix_at(int dirfd, const char *name, const struct listen_unix_opts *o, struct err *e);
 

@@ -8,7 +8,7 @@
  * its own, carries what sandboxes send to the network and decides about it; it has no files.
  *
  * Sockets belong to no process in particular: when one of the three dies it is started again on the same ones, and
- * clients wait in the backlog. All die with the supervisor. Sandboxes die with nobody.
+ * clients wait in the backlog. All die with the supervisor; sandboxes survive all of them.
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -42,22 +42,23 @@ struct options {
 
 static void usage(FILE *to)
 {
-	fputs("usage: cloche serve [options]\n\n"
+	fputs("usage: cloche serve [options]\n"
+	      "\n"
 	      "  --data DIR         where state, audit log and sockets are kept (" CONF_DATA ")\n"
 	      "  --listen ADDR      HOST:PORT, [V6]:PORT or unix:/PATH, repeatable (" CONF_LISTEN ")\n"
-	      "  --token-file FILE  holds the admin token; made, mode 0600, when missing\n"
-	      "  --config FILE      `key = value` lines (" CONF_FILE " when it is there)\n"
-	      "  --user NAME        whom the API process runs as (" IDENTITY_DEFAULT ")\n"
-	      "  --images DIR       folders directly below are images\n"
-	      "  --layers DIR       where checkpoints are kept, root's alone (\"layers\" in --data)\n"
-	      "  --allow-mount DIR  sandboxes may be given this folder and what is below; TENANT:DIR: those of one tenant; repeatable\n"
-	      "  --pool N           sandboxes kept ready, 1 to 1024 (32)\n"
+	      "  --token-file FILE  holds the admin token; created with mode 0600 when missing\n"
+	      "  --config FILE      `key = value` lines (" CONF_FILE " when it exists)\n"
+	      "  --user NAME        user of the API process (" IDENTITY_DEFAULT ")\n"
+	      "  --images DIR       each folder in it is an image\n"
+	      "  --layers DIR       where checkpoints are kept; owned by root (\"layers\" in --data)\n"
+	      "  --allow-mount DIR  sandboxes may mount this folder and those in it; TENANT:DIR: only those of a tenant; repeatable\n"
+	      "  --pool N           sandboxes to keep ready, 1 to 1024 (32)\n"
 	      "  --tls-cert FILE, --tls-key FILE\n"
 	      "                     speak HTTPS on TCP sockets\n"
-	      "  --stop-sandboxes   end all sandboxes when the daemon ends; else they go on\n"
-	      "  --recover          rebuild a database that is missing, damaged or not the right one (docs/recovery.md)\n"
+	      "  --stop-sandboxes   end all sandboxes when the daemon ends; by default they continue\n"
+	      "  --recover          rebuild a database that is missing, damaged or of another daemon (docs/recovery.md)\n"
 	      "  --check            only check the configuration\n"
-	      "  --debug            tell more on stderr\n"
+	      "  --debug            print more to stderr\n"
 	      "  --version, --help\n",
 	      to);
 }
@@ -123,7 +124,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 				    argv[optind - 1]);
 	}
 	if (r == 0 && optind < argc)
-		r = err_set(e, ERR_INVALID, -EINVAL, "argument '%.60s': not understood", argv[optind]);
+		r = err_set(e, ERR_INVALID, -EINVAL, "unexpected argument '%.60s'", argv[optind]);
 	if (r == -EINVAL)
 		err_remedy(e, "see `cloche serve --help`");
 	return r;
@@ -140,7 +141,7 @@ static int apply(struct daemon_config *c, const char *key, const char *value, st
 	if (is_path && value[0] && value[0] != '/') {
 		here = getcwd(NULL, 0);
 		if (!here || asprintf(&whole, "%s/%s", here, value) < 0)
-			return err_sys(e, ERR_INVALID, -errno, "where we are");
+			return err_sys(e, ERR_INVALID, -errno, "find the path of this program");
 		value = whole;
 	}
 	return conf_set(c, key, value, e);
@@ -169,7 +170,7 @@ static int configure(const struct options *o, struct daemon_config *c, struct er
 	return r;
 }
 
-/* Nothing that was left open by who started us but the sockets of systemd; and 0 to 2 are taken. */
+/* Closes all inherited descriptors but the sockets of systemd, and makes sure that 0 to 2 are open. */
 static int tidy_fds(int activated, struct err *e)
 {
 	int fd, r;
@@ -216,8 +217,8 @@ static int run(const struct daemon_config *c, bool recover, struct err *e)
 	int r;
 
 	if (geteuid() != 0) {
-		err_set(e, ERR_DENIED, -EPERM, "`cloche serve` needs root for its warden, which makes the sandboxes");
-		err_remedy(e, "use `sudo cloche serve`; or `cloche run`, which works without root");
+		err_set(e, ERR_DENIED, -EPERM, "`cloche serve` must run as root: its warden makes the sandboxes");
+		err_remedy(e, "use `sudo cloche serve`; or use `cloche run`, which works without root");
 		return -EPERM;
 	}
 	so.activated = listen_activated();
@@ -246,7 +247,7 @@ int main(int argc, char **argv)
 		return quarantine_main(argc - 1, argv + 1);
 	r = parse(argc, argv, &o, &e);
 
-	signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` is an error of a write, of all who come from here */
+	signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` is an error of a write, in all processes started from here */
 	if (r == 0 && o.help) {
 		usage(stdout);
 		return 0;
@@ -262,7 +263,7 @@ int main(int argc, char **argv)
 	if (r == 0 && o.check) {
 		r = identity_find(config.user, &who, &e);
 		if (r == 0) {
-			puts("the configuration is good");
+			puts("the configuration is valid");
 			return 0;
 		}
 	}

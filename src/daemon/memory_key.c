@@ -43,7 +43,7 @@ int memory_keys_get(const struct vault_opts *o, const struct identity *who, int 
 	if (r == 0 && (!WIFEXITED(status) || WEXITSTATUS(status))) {
 		*e = *said;
 		e->msg[sizeof(e->msg) - 1] = '\0';
-		r = e->msg[0] ? -EIO : err_set(e, ERR_INTERNAL, -EIO, "its key could not be made");
+		r = e->msg[0] ? -EIO : err_set(e, ERR_INTERNAL, -EIO, "its key cannot be made");
 		r = err_wrap(e, r, "encrypt_memory");
 	}
 	munmap(said, sizeof(*said));

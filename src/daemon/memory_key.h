@@ -4,7 +4,7 @@
 #include "service/secret/vault.h"
 
 /*
- * A file in memory with them. They are made by a child that is @who, as whom the files of the key are read: `secrets.key` is
- * made when there is no other key.
+ * Returns a file in memory with the keys. A child with the ids of @who derives them, since it reads the files of the key
+ * as that user: `secrets.key` is made when there is no other key.
  */
 int memory_keys_get(const struct vault_opts *o, const struct identity *who, int *ret_fd, struct err *e);

@@ -53,7 +53,7 @@ static int open_listener(struct places *p, unsigned i, struct err *e)
 	return 0;
 }
 
-/* A second way in for people who are not the API's user, at a place that clients know. Not worth failing for. */
+/* A second socket for users other than the API's, at a path that clients know. Its failure is not fatal. */
 static void open_run_socket(struct places *p)
 {
 	struct daemon_config *c = &p->config;
@@ -85,7 +85,7 @@ static int place(const struct places *p, const char *name, struct err *e)
 	return r < 0 ? err_sys(e, ERR_LOST, r, "%s", name) : r;
 }
 
-/* Those in the data folder: made as its owner, who could otherwise lead root to any other file. */
+/* The sockets in the data folder: made as the folder's owner, since its links could lead root to any other file. */
 static int open_inner(struct places *p, struct err *e)
 {
 	static const struct listen_unix_opts api = { .type = SOCK_STREAM, .mode = 0666, .ours = true };

@@ -1,4 +1,4 @@
-/* Everything the supervisor opens before it starts anybody: folder, lock, sockets, token. */
+/* Everything the supervisor opens before it starts other processes: folder, lock, sockets, token. */
 #pragma once
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -23,7 +23,7 @@ struct places {
 	char token[160];
 	bool first; /* never was ready on this folder */
 	int (*check)(struct places *p, struct err *e); /* before anything is made in the folder; NULL: nothing to check */
-	bool recover; /* asked for by who started us; then: whether the API process has to */
+	bool recover; /* in: --recover was given; out: the API process must rebuild the database */
 	bool beside; /* see daemon.h */
 	const struct manifest *layers; /* likewise */
 	unsigned nlayers;

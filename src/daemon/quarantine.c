@@ -25,12 +25,14 @@ struct place {
 
 static void usage(FILE *to)
 {
-	fputs("usage: cloche quarantine [options] ls | show ID | rm ID...\n\n"
-	      "What a daemon did not know and put aside (docs/recovery.md): databases that were not the right one, layers that\n"
-	      "no checkpoint and no sandbox named, disks of no sandbox.\n\n"
-	      "  --data DIR    the daemon's (" CONF_DATA ")\n"
-	      "  --layers DIR  where its checkpoints are (\"layers\" in --data)\n"
-	      "  --config FILE what the daemon was given (" CONF_FILE " when it is there)\n",
+	fputs("usage: cloche quarantine [options] ls | show ID | rm ID...\n"
+	      "\n"
+	      "Lists, shows or removes what a daemon put into quarantine (docs/recovery.md): databases of other daemons, layers\n"
+	      "that no checkpoint or sandbox uses, disks that no sandbox uses.\n"
+	      "\n"
+	      "  --data DIR    the daemon's data folder (" CONF_DATA ")\n"
+	      "  --layers DIR  the folder of its checkpoints (\"layers\" in --data)\n"
+	      "  --config FILE the daemon's configuration (" CONF_FILE " when it exists)\n",
 	      to);
 }
 
@@ -154,7 +156,7 @@ static int on_one(const struct place p[PLACES], const char *verb, const char *id
 	for (unsigned i = 0; i < PLACES && !at; i++)
 		at = has(&p[i], id) ? &p[i] : NULL;
 	if (!at)
-		return err_set(e, ERR_NOT_FOUND, -ENOENT, "nothing with the id '%.64s' is in the quarantine", id);
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "id '%.64s' is not in the quarantine", id);
 	r = strcmp(verb, "rm") ? show_one(at, id, true) : remove_one(at, id);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "%s '%s'", verb, id) : 0;
 }
@@ -183,7 +185,7 @@ static int run(struct daemon_config *c, int argc, char **argv, struct err *e)
 	int r;
 
 	if (all ? argc != 1 : (strcmp(verb, "show") && strcmp(verb, "rm")) || argc < 2) {
-		err_set(e, ERR_INVALID, -EINVAL, "want ls, show ID or rm ID");
+		err_set(e, ERR_INVALID, -EINVAL, "expected ls, show ID or rm ID");
 		err_remedy(e, "see `cloche quarantine --help`");
 		return -EINVAL;
 	}

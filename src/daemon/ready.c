@@ -33,7 +33,7 @@ int ready_notify(const char *state)
 	return 1;
 }
 
-/* So that a shell takes it as it stands. */
+/* Quotes the text for a shell. */
 static int add_quoted(struct buf *to, const char *text)
 {
 	int r;

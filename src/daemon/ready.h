@@ -5,14 +5,14 @@
 #include "daemon/daemon.h"
 
 /*
- * Sends @state ("READY=1") to NOTIFY_SOCKET, a path or (with @) an abstract name. 1 when sent, 0 when nobody asked,
+ * Sends @state ("READY=1") to NOTIFY_SOCKET, a path or (with @) an abstract name. 1 when sent, 0 when it is not set,
  * -errno when it could not be. Never blocks.
  */
 int ready_notify(const char *state);
 
 struct ready_text {
 	const struct daemon_config *config; /* with the addresses that are really listened on */
-	unsigned shown; /* that many of them are told */
+	unsigned shown; /* how many of the addresses are printed */
 	const char *token; /* known, or "" */
 };
 /* The lines that are printed when serving begins. */

@@ -93,7 +93,7 @@ static int put_one(struct db *d, const struct manifest *m, const char *chain, st
 		.metadata = "{}",
 		.parent = "",
 		.layers = chain,
-		.refused = m->meta ? "which of its processes were execs was lost with the database" : "",
+		.refused = m->meta ? "the list of its execs was lost with the database" : "",
 		.size = m->size,
 		.memory_size = m->meta + m->pages,
 		.files = m->files,
@@ -133,7 +133,7 @@ int rebuild(struct db *d, const struct manifest *layers, unsigned n, struct err 
 
 		r = chain_of(layers, n, &layers[i], &chain);
 		if (r == -ENOENT) {
-			log_warn("recover: layer %s stands on one that is gone", layers[i].id);
+			log_warn("recover: layer %s is based on a layer that is missing", layers[i].id);
 			r = 0;
 			continue;
 		}
@@ -143,6 +143,8 @@ int rebuild(struct db *d, const struct manifest *layers, unsigned n, struct err 
 	if (r == 0)
 		r = db_commit(d, e);
 	if (r == 0)
-		log_warn("recover: there were no notes: %u checkpoints come from their layers alone, without names, limits and processes", made);
+		log_warn("recover: there are no notes: %u checkpoints are rebuilt from their layers only, without "
+			 "names, limits and processes",
+			 made);
 	return r;
 }

@@ -13,7 +13,8 @@ struct restart {
 };
 
 /*
- * One death, now. Milliseconds until it is started again, or -1: too many in too short a time. Who was @killed (SIGKILL: by the
- * kernel that had no memory left, by somebody who tries us) did nothing wrong itself, and is started again however often.
+ * Records a death of the process, now. Returns the milliseconds until it is started again, or -1 after too many deaths
+ * in a short time. A process that was @killed (by SIGKILL: the kernel ran out of memory, or an administrator) did not
+ * fail itself, and is always started again.
  */
 int restart_after(struct restart *r, uint64_t now_ms, bool killed);

@@ -50,7 +50,7 @@ struct serve {
 
 /* --- the end --- */
 
-/* What was answered is also done, and what nobody waits for is not left half-made. */
+/* Finishes what was answered, and removes what is incomplete and no request waits for. */
 static void on_settle(uv_timer_t *t)
 {
 	struct serve *v = t->data;
@@ -70,7 +70,7 @@ static void on_drained(void *arg)
 
 static void on_deadline(uv_timer_t *t)
 {
-	log_warn("some calls took longer than %d s: they are cut", DRAIN_MS / 1000);
+	log_warn("some calls took longer than %d s and were aborted", DRAIN_MS / 1000);
 	uv_stop(t->loop);
 }
 
@@ -95,8 +95,8 @@ static void on_life(uv_poll_t *p, int status, int events)
 {
 	(void)status;
 	(void)events;
-	/* Nobody would start us again, nor tell the warden: what is stored is stored. */
-	log_error("the supervisor is gone");
+	/* Without a supervisor this process would not be started again: it ends with what is stored. */
+	log_error("the supervisor has ended");
 	uv_stop(p->loop);
 	((struct serve *)p->data)->failed = true;
 }
@@ -177,7 +177,7 @@ static void keep_room(struct serve *v, bool start)
 		return;
 	if (start && disk.left < RESERVE) {
 		if (unlink(path) == 0)
-			log_warn("the disk of the data folder is full: the room that was kept for this is given back");
+			log_warn("the disk of the data folder is full: the space reserved for this case is released");
 		return;
 	}
 	take_room(path, disk.left);
@@ -258,7 +258,7 @@ static void tell_ready(void *arg)
 
 	v->ready = true;
 	if (write(v->start->ready, "1", 1) != 1)
-		log_warn("could not tell the supervisor that we serve");
+		log_warn("cannot report to the supervisor that the daemon is ready");
 }
 
 /* Everything is known again: callers may come. */
@@ -293,7 +293,7 @@ static int watch_end(struct serve *v, struct err *e)
 	v->term.data = v->intr.data = v->life.data = v;
 	if (r == 0)
 		r = uv_signal_start(&v->term, on_signal, SIGTERM);
-	/* Ctrl-C reaches the whole group, and the supervisor tells us anyway. */
+	/* Ctrl-C reaches the whole process group, but the supervisor sends its own signal. */
 	signal(SIGINT, SIG_IGN);
 	if (r == 0)
 		r = uv_poll_init(&v->loop, &v->life, v->start->life);

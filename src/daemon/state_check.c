@@ -145,7 +145,7 @@ static int ask(const struct places *p, const struct db_opts *o, struct verdict *
 	}
 	waitpid(pid, NULL, 0);
 	if (got != sizeof(*ret)) {
-		err_set(e, ERR_CONFLICT, -EBADMSG, "the process that looked at the database died");
+		err_set(e, ERR_CONFLICT, -EBADMSG, "the process that checked the database died");
 		ret->r = -EBADMSG;
 		ret->e = *e;
 	}
@@ -213,7 +213,7 @@ static int move_database(const struct places *p, bool foreign, struct err *e)
 	if (r == 0)
 		r = sync_folder(top, e);
 	if (r == 0)
-		log_warn("recover: the database that was here is in %s/%s", path, id);
+		log_warn("recover: the old database was moved to %s/%s", path, id);
 	return r;
 }
 
@@ -309,7 +309,7 @@ int state_check(const struct places *p, bool recover, struct state_found *ret, s
 	*ret = (struct state_found){ .beside = o.beside };
 	if (!is_wrong(v.r)) {
 		if (recover && v.r >= 0)
-			log_warn("recover: the database is as it should be: there is nothing to do");
+			log_warn("recover: the database is intact: nothing to do");
 		return 0;
 	}
 	if (recover) {
@@ -318,6 +318,6 @@ int state_check(const struct places *p, bool recover, struct state_found *ret, s
 		return r == 0 && !b.notes && v.r != -ESTALE ? read_manifests(p, ret, e) : r;
 	}
 	*e = v.e;
-	err_wrap(e, v.r, "data folder '%.80s' (%u layers, %u sandboxes that run)", p->config.data, b.layers, b.live);
+	err_wrap(e, v.r, "data folder '%.80s' (%u layers, %u running sandboxes)", p->config.data, b.layers, b.live);
 	return v.r;
 }

@@ -1,6 +1,6 @@
 /*
- * Whether the database is the one that belongs to the data folder, before anybody is started who would act on what it
- * says. A process of the API's user looks: root does not parse what that user may have written.
+ * Checks that the database belongs to the data folder, before any process is started that would act on its content. A
+ * process of the API's user does it: root must not parse what that user may have written.
  */
 #pragma once
 #include "base/err.h"

@@ -58,7 +58,7 @@ struct supervisor {
 	int memory_keys; /* for the warden: see daemon/memory_key.h; -1: none */
 	bool kvm; /* see daemon.h */
 	char accel_why[160];
-	struct err failed; /* why it ends, when nobody told it to */
+	struct err failed; /* why it ends, unless it was asked to */
 	int result;
 };
 
@@ -250,7 +250,7 @@ static int start_warden(struct supervisor *s, struct err *e)
 	return child_started(&s->warden, pid, e);
 }
 
-/* Everything it has is its listening socket: who it is for comes by that. Nothing of ours is open in it. */
+/* It gets only its listening socket, by which its owner connects; no other descriptor stays open in it. */
 _Noreturn static void egress_child(struct supervisor *s, pid_t parent)
 {
 	char listen[16], pid[16], name[] = "cloche-egress", fd_opt[] = "--listen-fd", parent_opt[] = "--parent";
@@ -301,7 +301,7 @@ static void end_warden(struct supervisor *s)
 	if (!s->warden.pid && all && start_warden(s, &e) < 0)
 		log_error("%s", e.msg);
 	s->warden.start_at = s->egress.start_at = NEVER;
-	if (s->egress.pid) /* it has nothing to finish: what it carries breaks off, and nobody is told it went well */
+	if (s->egress.pid) /* it has nothing to finish: its streams are reset, so that their ends do not look regular */
 		sys_pidfd_send_signal(s->egress.pidfd, SIGKILL);
 	if (!s->warden.pid) {
 		s->phase = OVER;
@@ -362,7 +362,7 @@ static void too_late(struct supervisor *s)
 {
 	struct child *c = s->phase == DRAINING ? &s->api : &s->warden;
 
-	log_warn("%s did not end in time and is killed", c->name);
+	log_warn("%s did not end in time and was killed", c->name);
 	if (c->pid)
 		sys_pidfd_send_signal(c->pidfd, SIGKILL);
 	s->deadline = NEVER;
@@ -389,7 +389,7 @@ static bool lacks_room(const struct supervisor *s, int status)
 	       disk.left < room_low(&disk, ROOM_WORK);
 }
 
-/* Nobody told it to: start it again, unless that is of no use. */
+/* It ended by itself: it is started again, unless that is useless. */
 static void died(struct supervisor *s, struct child *c, int status)
 {
 	char text[100];
@@ -402,11 +402,14 @@ static void died(struct supervisor *s, struct child *c, int status)
 		return;
 	}
 	if (c == &s->api && WIFEXITED(status) && WEXITSTATUS(status) == DAEMON_EXIT_STATE) {
-		give_up(s, err_set(&s->failed, ERR_CONFLICT, -ESTALE, "the API process refuses the state that it finds; sandboxes go on"));
+		give_up(s, err_set(&s->failed, ERR_CONFLICT, -ESTALE,
+				   "the API process refuses the state in the data folder; sandboxes continue to run"));
 		return;
 	}
 	if (c == &s->api && lacks_room(s, status)) {
-		log_error("the API process has no room for its state; it is started again every %d s until there is some", NO_ROOM_MS / 1000);
+		log_error("the API process has no space for its state; it is started again every %d s until there is "
+			  "space",
+			  NO_ROOM_MS / 1000);
 		c->start_at = now_ms() + NO_ROOM_MS;
 		return;
 	}
@@ -416,8 +419,8 @@ static void died(struct supervisor *s, struct child *c, int status)
 	 * tried again in a while, and until then there is no way out.
 	 */
 	if (pause < 0 && c == &s->egress) {
-		log_error("%s: %d times within %d s; the next try is in %d s, until then sandboxes have no network", text,
-			  RESTART_DEATHS, RESTART_WITHIN_MS / 1000, EGRESS_REST_MS / 1000);
+		log_error("%s: %d times within %d s; the next start is in %d s, until then sandboxes have no network",
+			  text, RESTART_DEATHS, RESTART_WITHIN_MS / 1000, EGRESS_REST_MS / 1000);
 		c->restart = (struct restart){ 0 };
 		c->start_at = now_ms() + EGRESS_REST_MS;
 		return;
@@ -425,11 +428,11 @@ static void died(struct supervisor *s, struct child *c, int status)
 	if (pause < 0) {
 		err_set(&s->failed, ERR_LOST, -ECHILD, "%s: %d times within %d s, giving up", text, RESTART_DEATHS,
 			RESTART_WITHIN_MS / 1000);
-		err_remedy(&s->failed, "the lines above say why; running sandboxes are still there");
+		err_remedy(&s->failed, "see the lines above for the reason; running sandboxes are kept");
 		give_up(s, -ECHILD);
 		return;
 	}
-	log_warn("%s; it is started again", text);
+	log_warn("%s; starting it again", text);
 	c->start_at = now_ms() + (unsigned)pause;
 }
 
@@ -457,7 +460,7 @@ static void reap(struct supervisor *s, struct child *c)
 		if (c == &s->warden) { /* the last */
 			tell_death(c, status, text, sizeof(text));
 			if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
-				log_warn("%s while it ended", text);
+				log_warn("%s while ending", text);
 			s->phase = OVER;
 		}
 		break;
@@ -472,8 +475,8 @@ static void warn_of_plain_http(const struct daemon_config *c)
 {
 	for (size_t i = 0; i < c->nlisten; i++)
 		if (!c->listen[i].tls && !listen_is_local(c->listen[i].text))
-			log_warn("%s is reachable from other machines without TLS: tokens and all that sandboxes say pass readable; "
-				 "use --tls-cert and --tls-key, or 127.0.0.1 behind a proxy that has TLS",
+			log_warn("%s is reachable from other machines without TLS: tokens and all data are sent in "
+				 "clear text; use --tls-cert and --tls-key, or 127.0.0.1 behind a proxy with TLS",
 				 c->listen[i].text);
 }
 
@@ -488,16 +491,16 @@ static void say_ready(struct supervisor *s)
 	folder_used(p->data, &p->who);
 	snprintf(state, sizeof(state), "READY=1\nMAINPID=%d\nSTATUS=serving on %s", getpid(), p->config.listen[0].text);
 	if (ready_notify(state) < 0)
-		log_warn("NOTIFY_SOCKET could not be told that we serve");
+		log_warn("cannot report to NOTIFY_SOCKET that the daemon is ready");
 	r = ready_lines(&(struct ready_text){ .config = &p->config, .shown = p->shown, .token = p->token }, &text);
 	if (r == 0)
 		r = fd_write_all(s->o->out, text.data, text.len);
 	if (r < 0)
-		log_warn("the address and token could not be printed: %s", strerror(-r));
+		log_warn("cannot print the address and token: %s", strerror(-r));
 	warn_of_plain_http(&p->config);
 	if (text.data)
 		explicit_bzero(text.data, text.len);
-	/* It is in the state now. One from a file is told again, in case the state is somebody's backup. */
+	/* The token is in the state now. One from a file is passed at every start, since the state may be a backup. */
 	if (!p->config.token_file[0])
 		explicit_bzero(p->token, sizeof(p->token));
 }
@@ -608,7 +611,7 @@ static int begin(struct supervisor *s, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make a pipe") : 0;
 }
 
-/* What can be told of machines by who may not look: the warden decides for itself, when it makes the first. */
+/* What is known of KVM without a test: the warden tests it when it makes the first virtual machine. */
 static void try_kvm(struct supervisor *s)
 {
 	const char *accel = s->places.config.vm_accel;
@@ -629,7 +632,9 @@ static void try_kvm(struct supervisor *s)
 		s->kvm = v.kvm;
 		memcpy(s->accel_why, v.why, sizeof(s->accel_why));
 	} else if (t.state == KVM_NESTED) {
-		snprintf(s->accel_why, sizeof(s->accel_why), "not known yet: this host is a machine itself, and the first machine tries KVM");
+		snprintf(s->accel_why, sizeof(s->accel_why),
+			 "not known yet: this host is itself a virtual machine, and the first sandbox in a VM tries "
+			 "KVM");
 	}
 }
 
@@ -680,7 +685,7 @@ int supervisor_run(const struct supervisor_opts *o, struct err *e)
 	umask(022);
 	r = score_daemon_self();
 	if (r < 0)
-		log_info("oom_score_adj stays as it is: %s", strerror(-r));
+		log_info("oom_score_adj is not changed: %s", strerror(-r));
 	s.places.check = o->check;
 	s.places.recover = o->recover;
 	r = places_open(&s.places, o->config, o->activated, e);

@@ -37,9 +37,11 @@ static int check_text(char *text, struct err *e)
 	text[n] = '\0';
 	for (size_t i = 0; i < n; i++)
 		if (text[i] <= ' ' || text[i] > '~')
-			return err_set(e, ERR_INVALID, -EINVAL, "its first line is no token: a space or control byte");
+			return err_set(e, ERR_INVALID, -EINVAL,
+				       "its first line is not a token: it contains a space or control byte");
 	if (n < TOKEN_FILE_MIN || n > TOKEN_FILE_MAX)
-		return err_set(e, ERR_INVALID, -EINVAL, "its first line is no token: %zu characters, not %d to %d", n,
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "its first line is not a token: it has %zu characters, expected %d to %d", n,
 			       TOKEN_FILE_MIN, TOKEN_FILE_MAX);
 	return 0;
 }
@@ -55,11 +57,11 @@ static int read_token(int fd, char text[TOKEN_FILE_SIZE], struct err *e)
 		return err_sys(e, ERR_INVALID, -errno, "stat");
 	if (!S_ISREG(st.st_mode))
 		return err_set(e, ERR_INVALID, -EINVAL, "not a regular file");
-	/* More than one name: somebody may have led us to a secret that is not meant as a token. */
+	/* With more than one name, the file may be a link to a secret that is not meant as a token. */
 	if (st.st_nlink != 1)
-		return err_set(e, ERR_INVALID, -EMLINK, "it has more than one name");
+		return err_set(e, ERR_INVALID, -EMLINK, "it has more than one hard link");
 	if (st.st_mode & 077) {
-		err_set(e, ERR_DENIED, -EACCES, "others may read or change it (mode %04o)", st.st_mode & 07777);
+		err_set(e, ERR_DENIED, -EACCES, "other users may read or change it (mode %04o)", st.st_mode & 07777);
 		err_remedy(e, "chmod 600");
 		return -EACCES;
 	}
@@ -67,7 +69,7 @@ static int read_token(int fd, char text[TOKEN_FILE_SIZE], struct err *e)
 	if (n < 0)
 		return err_sys(e, ERR_INVALID, (int)n, "read");
 	if ((size_t)n != strlen(buf))
-		return err_set(e, ERR_INVALID, -EINVAL, "a NUL byte");
+		return err_set(e, ERR_INVALID, -EINVAL, "it contains a NUL byte");
 	r = check_text(buf, e);
 	if (r == 0)
 		memcpy(text, buf, sizeof(buf));
@@ -114,7 +116,7 @@ static int open_folder(const char *path, const char **ret_name, struct err *e)
 	snprintf(dir, sizeof(dir), "%.*s/", (int)(slash - path), path);
 	r = sys_openat(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r < 0)
-		return err_sys(e, ERR_NOT_FOUND, r, "the folder it is in");
+		return err_sys(e, ERR_NOT_FOUND, r, "open its parent folder");
 	*ret_name = slash + 1;
 	return r;
 }
@@ -140,7 +142,7 @@ int token_file_get(const char *path, char text[TOKEN_FILE_SIZE], struct err *e)
 			memcpy(text, made, sizeof(made));
 		explicit_bzero(made, sizeof(made));
 	} else {
-		r = fd == -ELOOP ? err_set(e, ERR_INVALID, fd, "not a regular file, but a link") :
+		r = fd == -ELOOP ? err_set(e, ERR_INVALID, fd, "it is a link, not a regular file") :
 				   err_sys(e, ERR_DENIED, fd, "open it");
 	}
 out:

@@ -137,5 +137,5 @@ TEST(only_a_regular_file_with_one_name_will_do)
 TEST(a_missing_folder_is_an_error)
 {
 	CHECK_EQ(token_file_get("/nowhere/at/all", text, &e), -ENOENT);
-	CHECK_CONTAINS(e.msg, "token file '/nowhere/at/all': the folder it is in");
+	CHECK_CONTAINS(e.msg, "token file '/nowhere/at/all': open its parent folder");
 }

@@ -25,11 +25,11 @@ const struct driver *driver_find(const char *name, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(later); i++) {
 		if (strcmp(later[i], name))
 			continue;
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version", name);
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not supported in this version", name);
 		err_remedy(e, "use --isolation container or vm");
 		return NULL;
 	}
-	err_set(e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", name);
+	err_set(e, ERR_INVALID, -EINVAL, "unknown isolation '%s'", name);
 	err_remedy(e, "use --isolation container or vm");
 	return NULL;
 }

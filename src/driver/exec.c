@@ -4,7 +4,7 @@
 int exec_check_arg(const struct exec_arg *a, struct err *e)
 {
 	if (memchr(a->data, 0, a->len))
-		return err_set(e, ERR_INVALID, -EINVAL, "an argument holds a NUL byte; programs cannot receive one");
+		return err_set(e, ERR_INVALID, -EINVAL, "an argument contains a NUL byte; programs cannot receive it");
 	return 0;
 }
 
@@ -29,7 +29,8 @@ static int check_one(const char *text, const char *what, uint32_t i, struct err 
 
 	if (n <= EXEC_ONE_MAX)
 		return 0;
-	err_set(e, ERR_TOO_LARGE, -E2BIG, "%s %u has %zu bytes; Linux takes at most %u in one", what, i, n - 1, EXEC_ONE_MAX - 1);
+	err_set(e, ERR_TOO_LARGE, -E2BIG, "%s %u has %zu bytes; Linux accepts at most %u", what, i, n - 1,
+		EXEC_ONE_MAX - 1);
 	err_remedy(e, "pass large data on stdin or in a file");
 	return -E2BIG;
 }

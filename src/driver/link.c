@@ -108,25 +108,33 @@ static const struct {
 	const char *text;
 } remedies[] = {
 	{ FRAME_STAGE_EXECVE, ENOENT,
-	  "it, or the interpreter it names, must be in the image (on PATH); into a container it can also come with --mount" },
-	{ FRAME_STAGE_EXECVE, EACCES, "chmod +x it, open the folders above it to the user, or start it as `sh FILE`" },
-	{ FRAME_STAGE_EXECVE, E2BIG, "arguments and environment are more than Linux takes here: pass large data on stdin or in a file" },
-	{ FRAME_STAGE_ACCOUNT, ENOENT, "a user is a line of the sandbox's own /etc/passwd, or UID[:GID]: make it first, with useradd as root" },
-	{ FRAME_STAGE_ACCOUNT_GROUP, ENOENT, "a group is a line of the sandbox's own /etc/group, or a number" },
-	{ FRAME_STAGE_ACCOUNT, ERANGE, "users of a sandbox have ids up to 65535, without 65533" },
-	{ FRAME_STAGE_ACCOUNT_GROUP, ERANGE, "groups of a sandbox have ids up to 65535, without 65533" },
-	{ FRAME_STAGE_CWD, ENOENT, "a command's folder must be there: make it first" },
-	{ FRAME_STAGE_CLONE, EAGAIN, "it has as many processes and threads as it may have: end some, or allow more (pids)" },
-	{ FRAME_STAGE_CLONE, ENOMEM, "its memory is full: end or remove something in it, or allow more (memory)" },
-	{ FRAME_STAGE_CLONE, ETIMEDOUT, "something in the sandbox has stopped it on its way, or the host is very busy: try again" },
-	{ FRAME_STAGE_TTY, ENOSPC, "all its terminals are in use: end some execs that have one" },
+	  "the command, or the interpreter in its first line, must be in the image (on PATH), or be mounted into a "
+	  "container with --mount" },
+	{ FRAME_STAGE_EXECVE, EACCES,
+	  "chmod +x it, give the user access to the folders above it, or start it as `sh FILE`" },
+	{ FRAME_STAGE_EXECVE, E2BIG,
+	  "arguments and environment exceed Linux's limit: pass large data on stdin or in a file" },
+	{ FRAME_STAGE_ACCOUNT, ENOENT,
+	  "the user must be a line of the sandbox's /etc/passwd, or UID[:GID]: add it first, with useradd as root" },
+	{ FRAME_STAGE_ACCOUNT_GROUP, ENOENT, "the group must be a line of the sandbox's /etc/group, or a number" },
+	{ FRAME_STAGE_ACCOUNT, ERANGE, "user ids in a sandbox must be at most 65535, and not 65533" },
+	{ FRAME_STAGE_ACCOUNT_GROUP, ERANGE, "group ids in a sandbox must be at most 65535, and not 65533" },
+	{ FRAME_STAGE_CWD, ENOENT, "the working folder of a command must exist: make it first" },
+	{ FRAME_STAGE_CLONE, EAGAIN,
+	  "the sandbox has reached its limit of processes and threads: end some, or raise the limit (pids)" },
+	{ FRAME_STAGE_CLONE, ENOMEM,
+	  "the sandbox's memory is full: end or remove something in it, or raise the limit (memory)" },
+	{ FRAME_STAGE_CLONE, ETIMEDOUT,
+	  "a process in the sandbox has stopped it during the start, or the host is very busy: try again" },
+	{ FRAME_STAGE_TTY, ENOSPC, "all terminals of the sandbox are in use: end some execs that have one" },
 	{ FRAME_STAGE_PROC, EPERM,
-	  "a /proc without mounts over it is needed: in a container, an unmasked one (--privileged, systempaths=unconfined)" },
-	{ FRAME_STAGE_MOUNT, EROFS,
-	  "what is mounted below /usr must exist there already: mount it elsewhere, as on /work" },
-	{ FRAME_STAGE_MOUNT, EINVAL, "a folder can only be mounted on a folder, a file only on a file" },
+	  "a /proc without mounts over it is required: in a container, an unmasked one (--privileged, "
+	  "systempaths=unconfined)" },
+	{ FRAME_STAGE_MOUNT, EROFS, "a mount point below /usr must already exist: mount it elsewhere, as on /work" },
+	{ FRAME_STAGE_MOUNT, EINVAL, "a folder can only be mounted on a folder, and a file only on a file" },
 	{ FRAME_STAGE_WORKDIR, EROFS, "a new --workdir cannot be below /usr" },
-	{ FRAME_STAGE_RLIMIT, EPERM, "--nofile can be at most what `ulimit -Hn` says here, and /proc/sys/fs/nr_open" },
+	{ FRAME_STAGE_RLIMIT, EPERM,
+	  "--nofile must be at most the value of `ulimit -Hn`, and of /proc/sys/fs/nr_open" },
 };
 
 static int account_error(const struct frame_failed *x, const char *user, enum err_kind kind, struct err *e)
@@ -139,15 +147,19 @@ static int account_error(const struct frame_failed *x, const char *user, enum er
 	case ENOENT:
 		return err_set(e, kind, r, "user '%.70s': no such %s in the sandbox's %s", user, what, file);
 	case ERANGE:
-		return err_set(e, kind, r, "user '%.70s': its line in the sandbox's %s has an id that no %s of a sandbox can have", user, file, what);
+		return err_set(
+			e, kind, r,
+			"user '%.70s': its line in the sandbox's %s has an id that is invalid for a %s of a sandbox",
+			user, file, what);
 	case EINVAL:
-		return err_set(e, kind, r, "user '%.70s': the sandbox's %s is no regular file", user, file);
+		return err_set(e, kind, r, "user '%.70s': the sandbox's %s is not a regular file", user, file);
 	case EFBIG:
 		return err_set(e, kind, r, "user '%.70s': the sandbox's %s is larger than %u bytes", user, file, ACCOUNT_FILE_MAX);
 	case E2BIG:
 		return err_set(e, kind, r, "user '%.70s': is in more than %u groups of the sandbox's %s", user, ACCOUNT_GROUPS, file);
 	case ENAMETOOLONG:
-		return err_set(e, kind, r, "user '%.70s': its home in the sandbox's %s has more than %u bytes", user, file, ACCOUNT_HOME - 1);
+		return err_set(e, kind, r, "user '%.70s': its home folder in the sandbox's %s is longer than %u bytes",
+			       user, file, ACCOUNT_HOME - 1);
 	default:
 		return err_sys(e, kind, r, "user '%.70s': read the sandbox's %s", user, file);
 	}
@@ -160,7 +172,7 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 	int r;
 
 	if (frame_failed_decode(f, &x) < 0)
-		return err_set(e, ERR_LOST, -EBADMSG, "%s: the agent's answer is garbled", what);
+		return err_set(e, ERR_LOST, -EBADMSG, "%s: the agent's answer is malformed", what);
 	if (ret)
 		*ret = x;
 	if (x.stage == FRAME_STAGE_EXECVE || x.stage == FRAME_STAGE_CWD || x.stage == FRAME_STAGE_ACCOUNT || x.stage == FRAME_STAGE_ACCOUNT_GROUP)
@@ -177,7 +189,8 @@ int link_error(const struct frame *f, const char *what, struct err *e, struct fr
 	else
 		r = err_sys(e, kind, -(int)(x.errnum ? x.errnum : EIO), "%s: %s", what, frame_stage_text(x.stage));
 	if (x.stage == FRAME_STAGE_EXECVE && x.errnum == ENOENT && strchr(what, ' '))
-		err_remedy(e, "a program and its arguments are words of their own; a whole line is for a shell: sh -c 'LINE'");
+		err_remedy(e, "the program and each argument must be separate words; for a whole command line use a "
+			      "shell: sh -c 'LINE'");
 	for (size_t i = 0; i < ARRAY_LEN(remedies); i++)
 		if (remedies[i].stage == x.stage && remedies[i].errnum == x.errnum)
 			err_remedy(e, "%s", remedies[i].text);

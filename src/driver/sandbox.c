@@ -11,7 +11,8 @@ static int on_ready(struct tier_sandbox *s, const struct frame *f, struct err *e
 	uint32_t version = wire_get_u32(&r), abi = wire_get_u32(&r);
 
 	if (r.bad || version != FRAME_VERSION) {
-		err_set(e, ERR_INTERNAL, -EPROTO, "the agent speaks protocol %u, we speak %u", version, FRAME_VERSION);
+		err_set(e, ERR_INTERNAL, -EPROTO, "the agent speaks protocol version %u, expected %u", version,
+			FRAME_VERSION);
 		err_remedy(e, "install cloche and cloche-agent of the same version");
 		return -EPROTO;
 	}
@@ -41,8 +42,8 @@ static int lost(struct tier_sandbox *s, int r, struct err *e)
 
 	if (why < 0)
 		return err_sys(e, ERR_UNSUPPORTED, why, "start the agent in its namespaces");
-	return err_set(e, ERR_LOST, r, "the agent %s before the sandbox stood",
-		       r == -EBADMSG ? "talked nonsense" : "died");
+	return err_set(e, ERR_LOST, r, "the agent %s before the sandbox was ready",
+		       r == -EBADMSG ? "sent an invalid message" : "died");
 }
 
 int sandbox_wait_up(struct tier_sandbox *s, int timeout_ms, struct err *e)
@@ -56,7 +57,7 @@ int sandbox_wait_up(struct tier_sandbox *s, int timeout_ms, struct err *e)
 
 		r = now >= end ? 0 : link_next(&s->link, (int)((end - now) / 1000000ULL) + 1, &f, &fd);
 		if (r == 0 && clock_mono_ns() >= end)
-			return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the sandbox did not stand within %d ms", timeout_ms);
+			return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "sandbox not ready after %d ms", timeout_ms);
 		if (r < 0)
 			return lost(s, r, e);
 		if (r == 0)
@@ -110,13 +111,15 @@ static void say_limits(const struct tier_sandbox *s, const struct sandbox_spec *
 		fn(arg, "cpus", text);
 	}
 	if (l->io_bps) {
-		snprintf(text, sizeof(text), "%llu bytes per second each way", (unsigned long long)l->io_bps);
+		snprintf(text, sizeof(text), "%llu bytes per second in each direction", (unsigned long long)l->io_bps);
 		fn(arg, "io", text);
 	}
 	if (l->memory && !vm)
-		fn(arg, "kernel_memory", "sockets, locks, listings, descriptors and filters count for the memory limit, looked at every 10 ms");
+		fn(arg, "kernel_memory",
+		   "sockets, locks, listings, descriptors and filters are included in the memory limit, checked every "
+		   "10 ms");
 	if (l->memory && !vm && s->receipt.sockets) {
-		snprintf(text, sizeof(text), "%u of the internet, buffers of 212992 bytes at most (BPF)",
+		snprintf(text, sizeof(text), "%u to the internet, buffers of at most 212992 bytes (BPF)",
 			 s->receipt.sockets);
 		fn(arg, "sockets", text);
 	}
@@ -145,19 +148,20 @@ void sandbox_enforced(const struct tier_sandbox *s, const struct sandbox_spec *s
 	if (s->driver == &vm_driver) {
 		/* All that follows is so inside, where the same warden made the sandbox. */
 		fn(arg, "machine",
-		   r->kvm ? "QEMU with KVM, no network card, no default devices, no machines inside" :
+		   r->kvm ? "QEMU with KVM, no network card, no default devices, no nested machines" :
 			    "QEMU without hardware acceleration, no network card, no default devices");
 		fn(arg, "machine_jail",
 		   spec->flags & SPEC_NET ?
-			   "a container: user ids of its own, no capabilities, no_new_privs, two filters, the sandbox's way out" :
-			   "a container: user ids of its own, no capabilities, no_new_privs, two filters, no network");
+			   "a container: its own user ids, no capabilities, no_new_privs, two filters, the sandbox's "
+			   "network proxy" :
+			   "a container: its own user ids, no capabilities, no_new_privs, two filters, no network");
 	}
 	fn(arg, "namespaces", "user, pid, mount, net, ipc, uts, cgroup, time");
-	fn(arg, "user", r->rootless ? "one id, the caller's own" : "65536 ids of its own");
+	fn(arg, "user", r->rootless ? "one id, that of the caller" : "65536 ids of its own");
 	fn(arg, "root", spec->flags & SPEC_READ_ONLY ? "overlay, pivot_root, read-only" : "overlay, pivot_root");
 	fn(arg, "layers", r->idmapped ? "idmapped, read-only" : "read-only, foreign owners shown as nobody");
 	fn(arg, "proc", "own, masked; no sysfs");
-	fn(arg, "network", spec->flags & SPEC_NET ? "streams that cloche-egress lets through, the rest refused" : "none");
+	fn(arg, "network", spec->flags & SPEC_NET ? "streams that cloche-egress allows, all others refused" : "none");
 	fn(arg, "capabilities", spec->uid ? "none" : "chown dac_override fowner fsetid kill setgid setuid "
 						     "net_bind_service setfcap, in its own user namespace");
 	fn(arg, "no_new_privs", "on");

@@ -172,7 +172,7 @@ TEST(names_that_lead_out_are_refused)
 			printf("# case %zu: %s\n", i, said);
 		CHECK_EQ(r, 1);
 		CHECK_CONTAINS(said, "\"code\":\"invalid\"");
-		CHECK_CONTAINS(said, "out of the folder");
+		CHECK_CONTAINS(said, "outside the folder");
 		CHECK_EQ(ft_sh(&box, 1000, "cat /tmp/canary; stat -c %h /tmp/canary; ls -A /tmp; rm -rf /tmp/t/*"), 0);
 		CHECK_STR(box.out, "canary\n1\ncanary\nt\n");
 	}

@@ -65,14 +65,16 @@ static void say_oom(const struct verdict_in *in, struct verdict *v)
 
 	snprintf(v->oom_kind, sizeof(v->oom_kind), "%s", kind);
 	if (strcmp(kind, "locks") == 0 || strcmp(kind, "filters") == 0)
-		say(v, VERDICT_OOM, in->memory, in->memory_peak, "the kernel kept more for its %s than any sandbox may have (SECURITY.md)",
-		    kind);
+		say(v, VERDICT_OOM, in->memory, in->memory_peak,
+		    "the kernel used more memory for its %s than a sandbox may have (SECURITY.md)", kind);
 	else if (strcmp(kind, "memory") != 0)
 		say(v, VERDICT_OOM, in->memory, in->memory_peak,
-		    "killed by the memory limit of %lluM: with what the kernel keeps for %s, it was exceeded (--memory)", MB(in->memory), kind);
+		    "killed by the memory limit of %lluM: exceeded together with the kernel's memory for %s (--memory)",
+		    MB(in->memory), kind);
 	else if (in->memory_files > in->memory / 2)
 		say(v, VERDICT_OOM, in->memory, in->memory_peak,
-		    "killed by the memory limit of %lluM, of which %lluM are files kept in memory (--memory, --storage disk)",
+		    "killed by the memory limit of %lluM, of which %lluM are files in memory (--memory, --storage "
+		    "disk)",
 		    MB(in->memory), MB(in->memory_files));
 	else
 		say(v, VERDICT_OOM, in->memory, in->memory_peak, "killed by the memory limit of %lluM (--memory)",
@@ -93,7 +95,7 @@ static void say_own(const struct verdict_in *in, struct verdict *v)
 	const char *also = also_met(in);
 
 	if (v->signal == SIGSYS)
-		say(v, VERDICT_SECCOMP, 0, 0, "killed by SIGSYS: a system call the filter forbids");
+		say(v, VERDICT_SECCOMP, 0, 0, "killed by SIGSYS: it made a system call that the filter forbids");
 	else if (v->signal)
 		say(v, VERDICT_SIGNALED, 0, 0, "killed by signal %d%s", v->signal, also);
 	else
@@ -131,7 +133,7 @@ void verdict_make(const struct verdict_in *in, struct verdict *ret)
 		say_oom(in, &v);
 		v.exit_code = 137;
 	} else if (in->lost) {
-		say(&v, VERDICT_LOST, 0, 0, "the sandbox's first process died: what ran in it is gone");
+		say(&v, VERDICT_LOST, 0, 0, "the sandbox's first process died: all its processes were ended");
 		v.exit_code = 125;
 	} else if (in->killed) {
 		say(&v, VERDICT_KILLED, 0, 0, "killed on request");
@@ -145,7 +147,8 @@ void verdict_make(const struct verdict_in *in, struct verdict *ret)
 		say_disk(in, &v);
 	} else if (in->truncated && !v.signal) {
 		say(&v, VERDICT_OUTPUT, in->output_limit, in->output,
-		    "exit code %d; %llu bytes of output, the middle of what passed the limit is left out (--output-limit)",
+		    "exit code %d; %llu bytes of output were omitted: the middle of what exceeded the limit "
+		    "(--output-limit)",
 		    v.exit_code, ULL(in->output));
 	} else {
 		say_own(in, &v);

@@ -15,13 +15,15 @@ static const char *one_stream(const struct meter *m, bool tree)
 	const struct egress_counts *c = &m->counts;
 
 	if (used_up(b->bytes_out, c->bytes_out))
-		return tree ? "the tree's budget of bytes out is used up" : "the budget of bytes out is used up";
+		return tree ? "the tree's budget of outgoing bytes is used up" :
+			      "the budget of outgoing bytes is used up";
 	if (used_up(b->bytes_in, c->bytes_in))
-		return tree ? "the tree's budget of bytes in is used up" : "the budget of bytes in is used up";
+		return tree ? "the tree's budget of incoming bytes is used up" :
+			      "the budget of incoming bytes is used up";
 	if (used_up(b->connections, c->connections))
 		return tree ? "the tree's budget of connections is used up" : "the budget of connections is used up";
 	if (used_up(b->concurrent, c->concurrent))
-		return tree ? "the tree has too many connections at once" : "too many connections at once";
+		return tree ? "the tree has too many concurrent connections" : "too many concurrent connections";
 	return NULL;
 }
 
@@ -105,9 +107,10 @@ uint64_t meter_bytes(struct meter *m, struct meter *tree, bool out, uint64_t now
 	*ret_wait = 0;
 	*ret_why = NULL;
 	if (!a || !b) {
-		*ret_why = !a ? out ? "the budget of bytes out is used up" : "the budget of bytes in is used up"
-			   : out ? "the tree's budget of bytes out is used up"
-				 : "the tree's budget of bytes in is used up";
+		*ret_why = !a  ? out ? "the budget of outgoing bytes is used up" :
+				       "the budget of incoming bytes is used up" :
+			   out ? "the tree's budget of outgoing bytes is used up" :
+				 "the tree's budget of incoming bytes is used up";
 		return 0;
 	}
 	n = a < b ? a : b;

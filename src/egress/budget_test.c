@@ -17,7 +17,7 @@ TEST(a_stream_may_begin_until_a_budget_is_used_up)
 	m.budget = (struct egress_budget){ .concurrent = 1000 };
 	CHECK_CONTAINS(meter_stream(&m, &tree), "at once");
 	m.budget = (struct egress_budget){ .bytes_out = 1000 };
-	CHECK_CONTAINS(meter_stream(&m, &tree), "bytes out");
+	CHECK_CONTAINS(meter_stream(&m, &tree), "outgoing bytes");
 	m.budget = (struct egress_budget){ 0 };
 	tree.budget.bytes_in = 5;
 	tree.counts.bytes_in = 5;

@@ -127,12 +127,12 @@ int confine(struct err *e)
 		r = 0; /* an older kernel: the filter lets nothing but reading, too */
 	if (r == 0)
 		r = filter();
-	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "confine cloche-egress") : 0;
+	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "drop the privileges of cloche-egress") : 0;
 }
 
 int confine_files(struct err *e)
 {
 	int r = landlock_no_files();
 
-	return r < 0 && r != -EOPNOTSUPP ? err_sys(e, ERR_UNSUPPORTED, r, "give up all files") : 0;
+	return r < 0 && r != -EOPNOTSUPP ? err_sys(e, ERR_UNSUPPORTED, r, "close all files") : 0;
 }

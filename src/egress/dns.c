@@ -65,7 +65,7 @@ size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q
 	const uint8_t record[] = { 0xc0, HEAD, 0, (uint8_t)q->type, 0, 1, 0, 0, 0, DNS_TTL, 0, (uint8_t)size };
 
 	memcpy(out, query, n);
-	out[2] = (uint8_t)(0x84 | (query[2] & 0x01)); /* an answer, by who knows; "recursion desired" comes back */
+	out[2] = (uint8_t)(0x84 | (query[2] & 0x01)); /* an authoritative answer; "recursion desired" is copied */
 	out[3] = (uint8_t)(0x80 | code);
 	memset(out + 4, 0, 8);
 	out[5] = n > HEAD;
@@ -80,7 +80,7 @@ size_t dns_answer(const uint8_t *query, size_t len, const struct dns_question *q
 
 /* ---- deciding ---------------------------------------------------------------------------------------------------- */
 
-/* What the owner is told of a refused query: once, and then how often. */
+/* The report of a refused query: the first is sent, repetitions are counted. */
 struct news {
 	uint8_t verdict;
 	const char *reason; /* NULL: nothing */
@@ -103,7 +103,7 @@ static void refused(struct sandbox *b, const struct dns_question *q, uint8_t ver
 
 	b->meter.counts.dns_refused++;
 	b->tree->meter.counts.dns_refused++;
-	/* Who only asks for an address's name learns nothing by it and wants no rule. */
+	/* A query for the name of an address is refused without a report: no rule would allow it. */
 	if (q->type == DNS_PTR || !q->name[0])
 		return;
 	*ret = (struct news){ .verdict = verdict, .reason = reason };
@@ -143,7 +143,7 @@ static enum dns_code decide(struct sandbox *b, const struct dns_question *q, uin
 	struct name *n;
 
 	if (why || too_fast(b)) {
-		refused(b, q, EGRESS_V_BUDGET, why ? why : "too many DNS queries a second", ret_news);
+		refused(b, q, EGRESS_V_BUDGET, why ? why : "too many DNS queries per second", ret_news);
 		return DNS_REFUSED;
 	}
 	b->meter.counts.dns++;
@@ -378,13 +378,13 @@ static void conn_end(struct dns_conn *c)
 		*at = c->next;
 	b->dns_conn_count--;
 	if (c->asked)
-		c->asked->conn = NULL; /* whose it was is still told; the answer goes nowhere */
+		c->asked->conn = NULL; /* the refusal is still reported; its answer is dropped */
 	loop_timer_stop(&b->g->loop, &c->timer);
 	loop_close(&b->g->loop, &c->f);
 	loop_bury(&b->g->loop, c);
 }
 
-/* False: who does not read its answers gets no more. */
+/* False: the client does not read its answers and gets no more. */
 static bool conn_say(struct dns_conn *c, const uint8_t *answer, size_t len)
 {
 	uint8_t out[2 + DNS_ANSWER_MAX] = { (uint8_t)(len >> 8), (uint8_t)len };

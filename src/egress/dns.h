@@ -1,6 +1,6 @@
 /*
- * The DNS of a sandbox: names it may reach have a synthetic address, all others do not exist. Nothing is asked of
- * anybody: a name leaves this host when a stream to it begins, and not before.
+ * The DNS of a sandbox: names it may reach have a synthetic address, all others do not exist. No resolver is asked for
+ * that: a name leaves this host only when a stream to it begins.
  */
 #pragma once
 #include <stdbool.h>
@@ -32,7 +32,7 @@ struct sandbox;
 /* Some queries that wait in the UDP socket. True: there may be more. */
 bool dns_turn(struct sandbox *b);
 void dns_accept(struct sandbox *b); /* the TCP one */
-void dns_close(struct sandbox *b); /* connections, and what waits for a word of who asked */
-/* The owner's word about whose query that was, if one has that number. */
+void dns_close(struct sandbox *b); /* connections, and queries that wait for a THEY */
+/* The owner's answer to the WHO of a query, if one has that number. */
 struct egress_they;
 void dns_they(struct sandbox *b, uint32_t seq, const struct egress_they *t);

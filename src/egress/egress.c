@@ -73,7 +73,7 @@ static int set_config(struct egress *g, const struct egress_msg *m)
 		r = policy_new(EGRESS_ALLOW, c.rule, c.outer, NULL, 0, &outer, &e);
 	copy = malloc(m->len + 1);
 	if (r < 0 || !copy) {
-		log_warn("cloche-egress: the configuration stays as it was: %s", r < 0 ? e.msg : "no memory");
+		log_warn("cloche-egress: the configuration is not changed: %s", r < 0 ? e.msg : "no memory");
 		resolve_free(resolve);
 		policy_free(outer);
 		free(copy);
@@ -81,7 +81,7 @@ static int set_config(struct egress *g, const struct egress_msg *m)
 	}
 	/* Without authorities no server is verified, and nothing injected: the rest works. */
 	if (trust_new(c.ca_file, &trust, &e) < 0)
-		log_warn("cloche-egress: no server can be verified: %s", e.msg);
+		log_warn("cloche-egress: no server certificate can be verified: %s", e.msg);
 	if (g->confined && !g->config && confine_files(&e) < 0) {
 		log_error("cloche-egress: %s", e.msg);
 		resolve_free(resolve);
@@ -139,7 +139,7 @@ static int put_sandbox(struct egress *g, const struct egress_msg *m, int *fds, s
 	/* What it had is not what it is to have: rather nothing, until its owner knows better. */
 	if (r < 0 && egress_sandbox(g, want->sandbox))
 		sandbox_free(egress_sandbox(g, want->sandbox));
-	/* Before the word that it is done: who asks for a checkpoint's sake knows all names by that. */
+	/* Before DONE: an owner that makes a checkpoint has then received all names. */
 	if (r == 0 && egress_sandbox(g, want->sandbox))
 		report_names(egress_sandbox(g, want->sandbox));
 	say(g, EGRESS_DONE, m->seq, want->sandbox, (uint64_t)-r);
@@ -252,7 +252,7 @@ int egress_init(struct egress *g, int listen_fd, int owner_fd, struct err *e)
 		r = -errno;
 	if (r == 0)
 		r = link_init(&g->link, &g->loop, listen_fd, owner_fd, &ops, g);
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "cannot begin") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "cannot start") : 0;
 }
 
 void egress_done(struct egress *g)

@@ -57,6 +57,6 @@ int egress_turn(struct egress *g, int most_ms);
 uint32_t egress_room(const struct egress *g); /* streams that all can have together */
 /* Streams that a sandbox may have now: an eighth of what all have left, so that a few cannot take it all. */
 uint32_t egress_share(const struct egress *g);
-/* There are no descriptors left: who waits in @listener is told, instead of waiting in a queue that keeps us awake. */
+/* No descriptors are left: refuses the connections that wait in @listener, which would wake the loop without end. */
 void egress_give_spare(struct egress *g, int listener);
 struct sandbox *egress_sandbox(const struct egress *g, uint64_t number);

@@ -71,7 +71,7 @@ static bool says_http(const char *p, size_t n)
 static enum look first_line(const char *data, size_t len, const char **ret_why)
 {
 	const char *p = data, *end = data + len, *stop;
-	bool word = false; /* and a space behind it: now anything may stand in the line, until it says HTTP */
+	bool word = false; /* a method and a space were read: any bytes may follow, up to "HTTP/" */
 
 	while (p < end && is_space(*p))
 		p++;
@@ -80,7 +80,7 @@ static enum look first_line(const char *data, size_t len, const char **ret_why)
 	for (stop = p; stop < end && *stop != '\n' && (word || is_space(*stop) || !is_control(*stop)); stop++)
 		word |= is_space(*stop);
 	if (says_http(p, (size_t)(stop - p)) || (stop < end && known_method(p, (size_t)(stop - p + 1))))
-		return p == data ? LOOK_YES : bad(ret_why, "something stands before the HTTP request");
+		return p == data ? LOOK_YES : bad(ret_why, "unexpected bytes before the HTTP request");
 	if (stop < end)
 		return LOOK_NOT;
 	for (stop = p; stop < end && is_token(*stop); stop++)
@@ -144,7 +144,7 @@ static long head_end(const char *data, size_t len, const char **ret_why)
 			if (++lines > HEAD_HEADERS_MAX + 1)
 				return bad(ret_why, "the head has too many lines"), -1;
 		} else if (c == '\n' || is_control(c)) {
-			return bad(ret_why, "the head holds a control byte"), -1;
+			return bad(ret_why, "the head contains a control byte"), -1;
 		} else if (c != '\r') {
 			if (!line++ && (c == ' ' || c == '\t'))
 				return bad(ret_why, "the head has a folded line"), -1;
@@ -171,10 +171,10 @@ static const char *read_line(const char *data, size_t len, struct head *h)
 	h->target_len = (size_t)(last - space - 1);
 	for (const char *p = data; p < space; p++)
 		if (!is_token(*p))
-			return "the method makes no sense";
+			return "the method is invalid";
 	for (const char *p = space + 1; p < last; p++)
 		if (*p == ' ' || *p == '\t' || *p == '#')
-			return "the request's target makes no sense";
+			return "the request's target is invalid";
 	return h->target_len ? NULL : "the request has no target";
 }
 
@@ -186,17 +186,17 @@ static const char *read_target(const char *data, struct head *h)
 	h->path = h->target;
 	if (h->connect) {
 		if (look_authority(t, h->target_len, &h->host) < 0 || !h->host.port)
-			return "CONNECT wants a host name or an address, a colon and a port";
+			return "CONNECT needs a host name or an address, a colon and a port";
 		return NULL;
 	}
 	if (*t == '/' || (h->target_len == 1 && *t == '*' && h->method_len == 7 && !memcmp(data, "OPTIONS", 7)))
 		return NULL;
 	if (h->target_len < 8 || strncasecmp(t, "http://", 7) != 0)
-		return "the request's target is neither a path nor a http:// address";
+		return "the request's target is neither a path nor an http:// address";
 	for (p = t + 7; p < end && *p != '/' && *p != '?'; p++)
 		;
 	if (look_authority(t + 7, (size_t)(p - t - 7), &h->host) < 0)
-		return "the request's target has no proper host name";
+		return "the request's target has an invalid host name";
 	h->absolute = true;
 	h->path = (size_t)(p - data);
 	return NULL;
@@ -225,14 +225,14 @@ static const char *see_host(struct seen *s, const char *data, const struct head_
 	struct look_to to;
 
 	if (s->hosts++)
-		return "there must be one Host header";
+		return "there must be exactly one Host header";
 	if (look_authority(data + f->value, f->value_len, &to) < 0)
-		return "the Host header is no proper host name";
+		return "the Host header is not a valid host name";
 	if (h->absolute &&
 	    (!same_host(&to, &h->host) || (to.port ? to.port : 80) != (h->host.port ? h->host.port : 80)))
-		return "the Host header is another one than the target's";
+		return "the Host header differs from the target";
 	if (h->connect && (!same_host(&to, &h->host) || (to.port && to.port != h->host.port)))
-		return "the Host header is another one than CONNECT's";
+		return "the Host header differs from the target of CONNECT";
 	if (!h->connect)
 		h->host = to;
 	return NULL;
@@ -244,12 +244,12 @@ static const char *see_length(struct seen *s, const char *data, const struct hea
 	uint64_t v = 0;
 
 	if (s->lengths++ || s->codings || s->head->connect)
-		return "the body's length is said in two ways";
+		return "the body's length is given twice";
 	if (!f->value_len || f->value_len > 18)
-		return "Content-Length is no number";
+		return "Content-Length is not a number";
 	for (size_t i = 0; i < f->value_len; i++) {
 		if (p[i] < '0' || p[i] > '9')
-			return "Content-Length is no number";
+			return "Content-Length is not a number";
 		v = v * 10 + (uint64_t)(p[i] - '0');
 	}
 	s->head->length = v;
@@ -260,7 +260,7 @@ static const char *see_length(struct seen *s, const char *data, const struct hea
 static const char *see_coding(struct seen *s, const char *data, const struct head_field *f)
 {
 	if (s->codings++ || s->lengths || s->head->connect || s->head->v10)
-		return "the body's length is said in two ways";
+		return "the body's length is given twice";
 	if (!value_is(data, f, "chunked"))
 		return "Transfer-Encoding must be chunked";
 	s->head->body = HEAD_CHUNKED;
@@ -276,7 +276,7 @@ static const char *see_upgrade(struct seen *s, const char *data, const struct he
 	else if (value_is(data, f, "websocket") && s->head->method_len == 3 && !memcmp(data, "GET", 3))
 		s->head->upgrade = HEAD_WEBSOCKET;
 	else
-		return "an Upgrade can only be one to websocket";
+		return "the Upgrade header may only name websocket";
 	return NULL;
 }
 
@@ -285,7 +285,7 @@ static int see_field(void *arg, const char *data, const struct head_field *f)
 	struct seen *s = arg;
 
 	if (!f->name_len)
-		s->why = "a header's name holds what it must not";
+		s->why = "a header's name contains an invalid character";
 	else if (head_field_is(data, f, "host"))
 		s->why = see_host(s, data, f);
 	else if (head_field_is(data, f, "content-length"))
@@ -329,7 +329,7 @@ enum look head_look(const char *data, size_t len, struct head *ret, const char *
 	if (r != LOOK_YES)
 		return r;
 	if (len >= 4 && !memcmp(data, "PRI ", 4))
-		return bad(ret_why, "HTTP/2 without TLS is not for here");
+		return bad(ret_why, "HTTP/2 without TLS is not supported");
 	/* The line alone: a request of HTTP/0.9 has nothing behind it. */
 	if (memchr(data, '\n', len))
 		s.why = read_line(data, len, &h);
@@ -346,11 +346,11 @@ enum look head_look(const char *data, size_t len, struct head *ret, const char *
 	if (s.why)
 		return bad(ret_why, s.why);
 	if (!s.hosts && !h.connect)
-		return bad(ret_why, "there must be one Host header");
+		return bad(ret_why, "there must be exactly one Host header");
 	if (h.upgrade && (h.v10 || h.connect || (h.upgrade == HEAD_WEBSOCKET && h.body)))
-		return bad(ret_why, "an Upgrade of something that cannot be");
+		return bad(ret_why, "the Upgrade header is not supported here");
 	if (!second_opinion(data, &h))
-		return bad(ret_why, "this is no HTTP/1.1 request");
+		return bad(ret_why, "not an HTTP/1.1 request");
 	*ret = h;
 	return LOOK_YES;
 }

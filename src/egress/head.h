@@ -1,5 +1,5 @@
 /*
- * The head of one HTTP/1 request: who it is for and where its body ends, or why that cannot be told for sure.
+ * The head of one HTTP/1 request: its host and where its body ends, or why that is ambiguous.
  * egress/request.h uses it for all requests of a connection.
  */
 #pragma once
@@ -31,10 +31,10 @@ struct head {
 };
 
 /*
- * LOOK_NOT: no HTTP/1 request, told by the first line: neither a method that everybody knows in front nor "HTTP/" in
- * it. LOOK_BAD: HTTP/2's preface, HTTP/0.9, a method of its own; bare CR or LF, NUL, folding, a space before a colon;
- * no Host or two, one that is not strict, or another one than the absolute target's; a body whose length is said twice or
- * in a way of its own; an Upgrade to anything else; too large.
+ * LOOK_NOT: the first line neither begins with a known method nor contains "HTTP/". LOOK_BAD: HTTP/2's preface,
+ * HTTP/0.9, an unknown method; bare CR or LF, NUL, folding, a space before a colon; no Host or two, an invalid one, or
+ * one that differs from the absolute target's; a body whose length is given twice or in a non-standard form; an Upgrade
+ * to anything but websocket; too large.
  */
 enum look head_look(const char *data, size_t len, struct head *ret, const char **ret_why);
 /* Of bytes that are LOOK_MORE: they begin with a known method, or with a part of one. If not, they may pass at once: */

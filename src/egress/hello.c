@@ -2,7 +2,7 @@
 
 #include "base/base.h"
 
-/* RFC 8446 and 6066: as much of them as stands before a name. */
+/* The parts of RFC 8446 and 6066 that precede the server name. */
 enum { RECORD_FIRST = 20, RECORD_ALERT = 21, RECORD_HANDSHAKE = HELLO_RECORD, RECORD_LAST = 24 };
 enum { CLIENT_HELLO = 1, SERVER_HELLO = 2, EXT_SNI = 0, EXT_ALPN = 16, EXT_ECH = 0xfe0d, SNI_HOST = 0 };
 
@@ -53,12 +53,12 @@ static const char *read_sni(struct span ext, struct hello *ret)
 	size_t kind;
 
 	if (!take_part(&ext, 2, &list) || ext.n || !take_num(&list, 1, &kind) || !take_part(&list, 2, &name))
-		return "the ClientHello's server name makes no sense";
+		return "the ClientHello's server name is invalid";
 	if (kind != SNI_HOST || list.n)
 		return "the ClientHello has more than one server name";
-	/* In lower case from here on, whatever it was: names are the same so, to who compares and to servers. */
+	/* Names are compared in lower case, as servers do. */
 	if (net_name_parse((const char *)name.p, name.n, ret->name) < 0)
-		return "the ClientHello's server name is no host name";
+		return "the ClientHello's server name is not a host name";
 	return NULL;
 }
 
@@ -89,7 +89,7 @@ static const char *read_extensions(struct span all, struct hello *ret)
 
 	while (all.n) {
 		if (!take_num(&all, 2, &type) || !take_part(&all, 2, &ext))
-			return "the ClientHello's extensions do not add up";
+			return "the ClientHello's extensions have wrong lengths";
 		if (type == EXT_SNI) {
 			/* Of two, ours and the server's choice might differ. */
 			why = sni ? "the ClientHello has more than one server name" : read_sni(ext, ret);
@@ -98,7 +98,7 @@ static const char *read_extensions(struct span all, struct hello *ret)
 			sni = true;
 		} else if (type == EXT_ALPN) {
 			if (alpn || !read_alpn(ext, ret))
-				return "the ClientHello's protocols make no sense";
+				return "the ClientHello's protocols are invalid";
 			alpn = true;
 		} else if (type == EXT_ECH) {
 			ret->ech = true;
@@ -116,11 +116,11 @@ static enum look read_hello(struct span body, struct hello *ret, const char **re
 
 	if (!take_num(&body, 2, &version) || !take(&body, 32, &part) || !take_part(&body, 1, &part) || part.n > 32 ||
 	    !take_part(&body, 2, &part) || !part.n || part.n % 2 || !take_part(&body, 1, &part) || !part.n)
-		return bad(ret_why, "the ClientHello makes no sense");
+		return bad(ret_why, "the ClientHello is invalid");
 	if (version < 0x0301)
-		return bad(ret_why, "SSL 3 and older cannot say where they go");
+		return bad(ret_why, "SSL 3 and older do not send the server's name");
 	if (body.n && (!take_part(&body, 2, &exts) || body.n))
-		return bad(ret_why, "the ClientHello's extensions do not add up");
+		return bad(ret_why, "the ClientHello's extensions have wrong lengths");
 	why = read_extensions(exts, &h);
 	if (why)
 		return bad(ret_why, why);
@@ -135,7 +135,8 @@ static enum look look_version(const uint8_t *data, size_t len, const char **ret_
 		return LOOK_NOT;
 	if (len < 6)
 		return LOOK_MORE;
-	return (data[3] || data[4]) && data[5] == CLIENT_HELLO ? bad(ret_why, "the ClientHello's records make no sense") : LOOK_NOT;
+	return (data[3] || data[4]) && data[5] == CLIENT_HELLO ? bad(ret_why, "the ClientHello's records are invalid") :
+								 LOOK_NOT;
 }
 
 /* SSL 2's ClientHello, which OpenSSL accepts for TLS 1.2: it has no name. Its three lengths are the record's, but for a head of 9 bytes. */
@@ -147,7 +148,7 @@ static enum look look_ssl2(const uint8_t *d, size_t len, const char **ret_why)
 		return LOOK_MORE;
 	if (((d[0] & 0x7f) << 8 | d[1]) != 9 + (d[5] << 8 | d[6]) + (d[7] << 8 | d[8]) + (d[9] << 8 | d[10]))
 		return LOOK_NOT;
-	return bad(ret_why, "SSL 3 and older cannot say where they go");
+	return bad(ret_why, "SSL 3 and older do not send the server's name");
 }
 
 enum look hello_look_odd(const uint8_t *d, size_t len, const char **ret_why)
@@ -162,11 +163,11 @@ enum look hello_look_odd(const uint8_t *d, size_t len, const char **ret_why)
 		/* Servers skip warnings, and some do not look at the version. */
 		if ((len > 1 && d[1] >= 0x10) || (len > 3 && d[3]) || (len > 4 && d[4] != 2) || (len > 5 && d[5] != 1 && d[5] != 2))
 			return LOOK_NOT;
-		return len < 6 ? LOOK_MORE : bad(ret_why, "TLS begins with something else than a ClientHello");
+		return len < 6 ? LOOK_MORE : bad(ret_why, "TLS does not begin with a ClientHello");
 	}
 	if ((len > 1 && d[1] != 3) || (len > 2 && (!d[2] || d[2] > 4)))
 		return LOOK_NOT;
-	return len < 3 ? LOOK_MORE : bad(ret_why, "TLS begins with something else than a ClientHello");
+	return len < 3 ? LOOK_MORE : bad(ret_why, "TLS does not begin with a ClientHello");
 }
 
 enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const char **ret_why)
@@ -182,29 +183,29 @@ enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const c
 		return look_version(in.p, in.n, ret_why);
 	while (have < need) {
 		if (in.n && in.p[0] != RECORD_HANDSHAKE)
-			return bad(ret_why, "something stands inside the ClientHello");
+			return bad(ret_why, "unexpected data inside the ClientHello");
 		if (!take_num(&in, 1, &type) || !take_num(&in, 2, &version) || !take_num(&in, 2, &n))
 			return more;
 		if (version >> 8 != 3 || !n || n > HELLO_MAX)
-			return bad(ret_why, "the ClientHello's records make no sense");
-		/* A part of a record counts: its first bytes tell how much is to come. */
+			return bad(ret_why, "the ClientHello's records are invalid");
+		/* Part of a record is enough: its first bytes contain the length. */
 		record = (struct span){ in.p, n < in.n ? n : in.n };
 		memcpy(body + have, record.p, record.n);
 		have += record.n;
 		if (have && body[0] != CLIENT_HELLO)
-			return bad(ret_why, "TLS begins with something else than a ClientHello");
+			return bad(ret_why, "TLS does not begin with a ClientHello");
 		if (have >= 4)
 			need = 4 + ((size_t)body[1] << 16 | (size_t)body[2] << 8 | body[3]);
 		if (need > HELLO_MAX)
 			return bad(ret_why, "the ClientHello is too large");
 		if (have > need)
-			return bad(ret_why, "something stands behind the ClientHello in its record");
+			return bad(ret_why, "unexpected data after the ClientHello in its record");
 		in.p += record.n;
 		in.n -= record.n;
 		if (record.n < n && have < need)
 			return more;
 		if (record.n < n)
-			return bad(ret_why, "something stands behind the ClientHello in its record");
+			return bad(ret_why, "unexpected data after the ClientHello in its record");
 	}
 	more = read_hello((struct span){ body + 4, need - 4 }, ret, ret_why);
 	if (more == LOOK_YES)

@@ -48,7 +48,7 @@ static bool is_token(const char *p)
 	return true;
 }
 
-/* Headers that decide where a request ends or whom it is for. */
+/* Headers that decide where a request ends or which host it is for. */
 static bool frames(const char *field)
 {
 	static const char *const own[] = { "host",    "content-length", "transfer-encoding", "connection",
@@ -132,7 +132,7 @@ static int fill(struct item *it, const struct egress_inject *from, struct err *e
 		ok = false;
 	}
 	if (!ok)
-		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': its name or value cannot stand there",
+		return err_set(e, ERR_INVALID, -EINVAL, "inject '%s': the name or value contains an invalid character",
 			       from->secret);
 	it->kind = from->kind == EGRESS_QUERY ? EGRESS_QUERY : EGRESS_HEADER;
 	it->tls = from->tls;
@@ -207,7 +207,7 @@ int inject_new(const struct egress_inject *list, uint32_t n, const struct inject
 	int r = 0;
 
 	if (n > EGRESS_INJECTS_MAX)
-		return err_set(e, ERR_INVALID, -EINVAL, "inject: more than %u", EGRESS_INJECTS_MAX);
+		return err_set(e, ERR_INVALID, -EINVAL, "inject: at most %u", EGRESS_INJECTS_MAX);
 	in = calloc(1, sizeof(*in) + n * sizeof(in->item[0]));
 	if (!in)
 		return err_sys(e, ERR_INTERNAL, -ENOMEM, "inject");

@@ -13,11 +13,11 @@
 struct inject;
 
 /*
- * ERR_INVALID: a name or value that cannot stand where it would have to (control bytes, a header that frames
+ * ERR_INVALID: a name or value that is not allowed at its destination (control bytes, a header that frames
  * requests), or too much. HEADER: "field: value", in place of every header of that name the sandbox sent ("_" and "-"
  * are the same here, as they are to many servers). BASIC: "Authorization: Basic …" of field ":" value. QUERY:
- * "field=value", value encoded, in place of every parameter of that name. @before, or NULL: what was injected until now,
- * whose values may still come back.
+ * "field=value", value encoded, in place of every parameter of that name. @before, or NULL: what was injected until now;
+ * answers may still contain those values.
  */
 int inject_new(const struct egress_inject *list, uint32_t n, const struct inject *before, struct inject **ret, struct err *e);
 struct inject *inject_ref(struct inject *in);
@@ -27,7 +27,7 @@ void inject_unref(struct inject *in); /* NULL is fine */
 bool inject_wants(const struct inject *in, const char *name, uint16_t port, bool tls);
 /* Their names, a space between, for reports; cut to fit. */
 void inject_secrets(const struct inject *in, const char *name, uint16_t port, bool tls, char *out, size_t size);
-/* All values that an answer must not tell, made when it is first asked for. NULL: no memory. */
+/* A mask of all values that an answer must not contain, made by the first call. NULL: no memory. */
 struct mask *inject_mask(struct inject *in);
 size_t inject_size(const struct inject *in); /* NULL: nothing is added, here and below; by how much a head can become longer */
 /*

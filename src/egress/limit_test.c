@@ -70,13 +70,13 @@ TEST(past_the_bytes_streams_are_cut_and_new_ones_refused_with_the_reason)
 	CHECK(world_stream(&w, EGRESS_STREAM));
 	CHECK_EQ(w.last.verdict, EGRESS_V_CUT);
 	CHECK_EQ(w.last.out, 1000);
-	CHECK_CONTAINS(w.last.reason, "bytes out");
+	CHECK_CONTAINS(w.last.reason, "outgoing bytes");
 	client = dial();
 	CHECK(client >= 0 && ends(client));
 	close(client);
 	CHECK(world_stream(&w, EGRESS_STREAM));
 	CHECK_EQ(w.last.verdict, EGRESS_V_BUDGET);
-	CHECK_CONTAINS(w.last.reason, "bytes out");
+	CHECK_CONTAINS(w.last.reason, "outgoing bytes");
 	CHECK(finish());
 }
 
@@ -130,7 +130,7 @@ TEST(who_speaks_http_is_told_of_a_budget_that_is_used_up)
 		memset(got, 0, sizeof(got));
 		CHECK(recv(fd, got, sizeof(got) - 1, 0) > 0);
 		CHECK_CONTAINS(got, "HTTP/1.1 429 Too Many Requests\r\n");
-		CHECK_CONTAINS(got, "budget raised");
+		CHECK_CONTAINS(got, "request a larger network budget");
 		close(fd);
 	}
 	CHECK(finish());

@@ -171,7 +171,7 @@ static void owner_ready(struct loop_fd *f, uint32_t events)
 	for (int i = 0; r == 0 && i < MESSAGES && k->owner.fd >= 0; i++)
 		r = one_message(k);
 	if (r == -EBADMSG)
-		log_warn("the owner sent what makes no sense; its connection ends");
+		log_warn("the owner sent an invalid message: its connection is closed");
 	if (r < 0 && r != -EAGAIN)
 		leave(k);
 }

@@ -1,6 +1,7 @@
 /*
- * The owner's connection. One at a time: a new one ends the one before. What cannot be sent at once waits, also while
- * there is no owner, up to LINK_WAITING; what comes then is dropped and counted, and the next HELLO tells the number.
+ * The owner's connection. There is one at a time: a new one ends the one before. Packets that cannot be sent at once
+ * wait, also while there is no owner, up to LINK_WAITING bytes; later ones are dropped and counted, and the next HELLO
+ * contains their number.
  */
 #pragma once
 #include <stdbool.h>
@@ -29,7 +30,7 @@ struct link {
 	bool once; /* no listener: the end of the owner is the end of all */
 	bool ended;
 	struct loop_timer soon; /* for what link_send_soon() put aside */
-	uint64_t told; /* when it last sent something of that kind */
+	uint64_t told; /* when a packet of link_send_soon() was last sent */
 	struct link_wait *first, **last;
 	size_t waiting; /* bytes */
 	uint64_t dropped;
@@ -47,6 +48,6 @@ int link_send(struct link *k, const uint8_t *packet, size_t len);
  * later than that. So thousands of streams a second do not wake their owner for each.
  */
 int link_send_soon(struct link *k, const uint8_t *packet, size_t len);
-/* As link_send() for what has no use later: not sent and not counted without an owner who reads. */
+/* As link_send() for packets that are useless later: dropped without being counted when the owner does not read. */
 int link_send_now(struct link *k, const uint8_t *packet, size_t len);
 bool link_has_room(const struct link *k); /* for a packet of EGRESS_MSG_MAX */

@@ -37,7 +37,7 @@ int look_authority(const char *text, size_t len, struct look_to *ret)
 
 	if (len && *text == '[') {
 		close = memchr(text, ']', len);
-		/* What stands in brackets is IPv6, even when it means an IPv4 address. */
+		/* An address in brackets must be IPv6, also when it is a mapped IPv4 address. */
 		if (!close || !memchr(text, ':', (size_t)(close - text)) ||
 		    read_addr(text + 1, (size_t)(close - text - 1), &to) < 0)
 			return -EINVAL;

@@ -13,13 +13,13 @@
 #include "proto/net_rule.h"
 
 enum look {
-	LOOK_MORE, /* cannot be told yet; never said of as many bytes as the parser's own maximum */
-	LOOK_YES, /* that it is, and what was asked for is written */
-	LOOK_NOT, /* something else: not this protocol */
-	LOOK_BAD, /* this protocol, but refused: @ret_why is a constant text, one line */
+	LOOK_MORE, /* undecided; never returned for as many bytes as the parser's maximum */
+	LOOK_YES, /* it is this protocol; the results are written */
+	LOOK_NOT, /* it is another protocol */
+	LOOK_BAD, /* it is this protocol, but refused: @ret_why is a constant text, one line */
 };
 
-/* Where somebody wants to go: a name, or an address. */
+/* The destination that a client names: a name, or an address. */
 struct look_to {
 	char name[NET_NAME_MAX]; /* as net_name_parse leaves it; "" = by address */
 	struct net_addr addr; /* mapped ones are IPv4; family 0 = by name */

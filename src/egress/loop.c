@@ -47,7 +47,7 @@ int loop_change(struct loop *l, struct loop_fd *f, uint32_t events)
 
 void loop_close(struct loop *l, struct loop_fd *f)
 {
-	(void)l; /* closing takes it out of the epoll: nobody else has a copy */
+	(void)l; /* closing removes it from the epoll, since there is no other copy of the descriptor */
 	fd_close(f->fd);
 	f->fd = -1;
 }

@@ -3,13 +3,13 @@
  *
  * Theory of operation. A sandbox's network namespace has loopback and nothing else; the kernel steers every TCP
  * connection and DNS query of it to sockets that the warden made inside and that this program holds. It knows a sandbox
- * by its sockets, never by an address. One thread, one epoll; no capabilities, no files, a filter (confine.c). It takes
- * the bytes of every sandbox and of the internet, so it is assumed that somebody may take it over: what it could do
- * then is talk to the network, which is what the sandboxes do through it, and know their injected secrets.
+ * by its sockets, never by an address. One thread, one epoll; no capabilities, no files, a filter (confine.c). It parses
+ * the bytes of every sandbox and of the internet, so the design assumes that an attacker may take it over: the attacker
+ * could then use the network, as sandboxes do through this program, and would know their injected secrets.
  *
- * Its owner (the API process, or `cloche run`) tells policies and gets reports (egress/msg.h). Owners come and go, and
- * streams stay: without an owner the policies in force stay as they are. When this program dies its sockets close, and
- * the kernel refuses what was steered to them.
+ * Its owner (the API process, or `cloche run`) sends policies and gets reports (egress/msg.h). Streams continue when an
+ * owner ends: without an owner the policies in force do not change. When this program dies its sockets close, and the
+ * kernel refuses what was steered to them.
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -29,10 +29,11 @@ struct options {
 
 static void usage(FILE *to)
 {
-	fputs("usage: cloche-egress --listen-fd N | --owner-fd N [--parent PID]\n\n"
-	      "  --listen-fd N  a listening SOCK_SEQPACKET socket: one owner at a time\n"
-	      "  --owner-fd N   a connected one: ends with it\n"
-	      "  --parent PID   end when this process, which started us, has ended\n",
+	fputs("usage: cloche-egress --listen-fd N | --owner-fd N [--parent PID]\n"
+	      "\n"
+	      "  --listen-fd N  a listening SOCK_SEQPACKET socket; one owner at a time\n"
+	      "  --owner-fd N   a connected socket; the program ends with it\n"
+	      "  --parent PID   end when this process, the parent, has ended\n",
 	      to);
 }
 
@@ -62,7 +63,7 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 	}
 	if (r == 0 && !o->help && (o->listen == o->owner || optind != argc || o->listen_fd > INT32_MAX ||
 				   o->owner_fd > INT32_MAX || o->parent > INT32_MAX))
-		r = err_set(e, ERR_INVALID, -EINVAL, "either --listen-fd or --owner-fd is needed");
+		r = err_set(e, ERR_INVALID, -EINVAL, "either --listen-fd or --owner-fd is required");
 	return r;
 }
 
@@ -72,7 +73,7 @@ static int run(const struct options *o, struct err *e)
 	int r;
 
 	if (o->parent && (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != (pid_t)o->parent))
-		return err_set(e, ERR_LOST, -ESRCH, "the process that started us is gone");
+		return err_set(e, ERR_LOST, -ESRCH, "the parent process has ended");
 	signal(SIGPIPE, SIG_IGN);
 	r = egress_init(&g, o->listen ? (int)o->listen_fd : -1, o->owner ? (int)o->owner_fd : -1, e);
 	if (r == 0)
@@ -81,7 +82,7 @@ static int run(const struct options *o, struct err *e)
 	while (r == 0 && !g.link.ended) {
 		r = egress_turn(&g, -1);
 		if (r < 0)
-			err_sys(e, ERR_INTERNAL, r, "cannot go on");
+			err_sys(e, ERR_INTERNAL, r, "cannot continue");
 	}
 	egress_done(&g);
 	return r;

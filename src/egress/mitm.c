@@ -13,10 +13,10 @@
 #define PIECE 16384U /* read and written at a time: a TLS record */
 #define ROUNDS 32 /* of one stream before others have their turn */
 #define SHAKE_TIME (20 * LOOP_SEC)
-#define IDLE_TIME (3600 * LOOP_SEC) /* as of any stream: an answer may take its time, and we do not count who owes one */
+#define IDLE_TIME (3600 * LOOP_SEC) /* as for any stream: an answer may take long, and pending answers are not counted */
 #define DRAIN_TIME (1 * LOOP_SEC)
 #define DRAIN_MAX (256U * 1024U)
-#define QUIET_TIME (100 * LOOP_MS) /* then a few bytes that could begin a value are told all the same */
+#define QUIET_TIME (100 * LOOP_MS) /* then a few held bytes that could begin a value are forwarded all the same */
 #define DOWN_MAX (512U * 1024U) /* a piece, a head, and what may be held of a value in its longest form */
 
 struct refusal {
@@ -32,7 +32,7 @@ struct mitm {
 	struct loop_timer timer, again, quiet;
 	const struct mitm_ops *ops;
 	void *arg;
-	SSL *later; /* for the server, until it is connected: whom to trust is settled now */
+	SSL *later; /* for the server, until it is connected: the trusted authorities are fixed at the start */
 	struct inject *inject;
 	struct scrub *scrub; /* of the answers; NULL: nothing is injected */
 	char name[NET_NAME_MAX];
@@ -47,7 +47,7 @@ struct mitm {
 	bool some; /* a request went to the server */
 	bool answered; /* and it has said something since */
 	bool closing; /* what is in ->down is the last */
-	bool draining; /* and it is gone: the sandbox may not be told with a reset before it has read it */
+	bool draining; /* the server has closed: the sandbox must read the rest before it gets a reset */
 	bool gone;
 	struct refusal refusal;
 };
@@ -137,7 +137,7 @@ static void put_answer(struct mitm *m)
 
 static void answer(struct mitm *m)
 {
-	/* In the middle of another answer nothing of ours can stand. */
+	/* An error cannot be inserted into the middle of another answer. */
 	if (m->down.len || (m->some && !m->answered))
 		end(m, EGRESS_V_CUT, m->refusal.why);
 	else
@@ -157,20 +157,20 @@ static void pass_head(struct mitm *m, const struct head *h)
 	const char *why;
 
 	if (!host_fits(m, &h->host)) {
-		refuse(m, 421, EGRESS_V_DENIED, "the request is for another host than the connection",
-		       "open a connection to each host of its own");
+		refuse(m, 421, EGRESS_V_DENIED, "the request names another host than the connection",
+		       "open a separate connection for each host");
 		answer(m);
 		return;
 	}
 	/* Whose answer is the request as it came, value and all. */
 	if (h->method_len == 5 && (!memcmp(m->in.data, "TRACE", 5) || !memcmp(m->in.data, "TRACK", 5))) {
-		refuse(m, 403, EGRESS_V_DENIED, "TRACE would show what was added to the request", "use another method");
+		refuse(m, 403, EGRESS_V_DENIED, "TRACE would reveal the added secrets", "use another method");
 		answer(m);
 		return;
 	}
 	why = m->ops->request ? m->ops->request(m->arg, !m->some) : NULL;
 	if (why) {
-		refuse(m, 429, EGRESS_V_BUDGET, why, "wait, or ask for a larger budget");
+		refuse(m, 429, EGRESS_V_BUDGET, why, "wait, or request a larger budget");
 		answer(m);
 		return;
 	}
@@ -238,7 +238,7 @@ static bool take_requests(struct mitm *m)
 		buf_clear(&m->in);
 		return false;
 	case REQUEST_BAD:
-		refuse(m, 400, EGRESS_V_DENIED, why, "send requests as HTTP/1.1 says");
+		refuse(m, 400, EGRESS_V_DENIED, why, "send requests that follow HTTP/1.1");
 		answer(m);
 		return true;
 	}
@@ -259,8 +259,8 @@ static bool shake(struct mitm *m)
 
 		end(m, EGRESS_V_FAILED,
 		    h2 ? "the program inside speaks HTTP/2 only: TLS is terminated here, which needs HTTP/1.1" :
-			 "the program inside broke off the TLS handshake; does it trust the sandbox's CA "
-			 "(SSL_CERT_FILE)?");
+			 "the program inside closed the connection early, in the TLS handshake; does it trust "
+			 "the sandbox's CA (SSL_CERT_FILE)?");
 		return true;
 	}
 	moved |= r > 0;
@@ -268,7 +268,7 @@ static bool shake(struct mitm *m)
 	if (r < 0) {
 		trust_why(m->server.ssl, m->name, why, sizeof(why));
 		refuse(m, 502, EGRESS_V_FAILED, why,
-		       "the administrator's network_ca names authorities that are trusted");
+		       "the administrator's setting network_ca names the trusted authorities");
 		tls_end_close(&m->server, m->loop, true);
 		moved = true;
 	}
@@ -338,7 +338,7 @@ static void take_answer(struct mitm *m, const char *data, size_t len)
 	int r = scrub_feed(m->scrub, data, len, &m->down, &why);
 
 	if (r == -EBADMSG && scrub_owes(m->scrub)) {
-		refuse(m, 502, EGRESS_V_DENIED, why, "ask for something that is not compressed, or use a server that answers plainly");
+		refuse(m, 502, EGRESS_V_DENIED, why, "request uncompressed content, or use a server that sends it");
 		put_answer(m);
 	} else if (r < 0) {
 		end(m, EGRESS_V_CUT, why);
@@ -363,7 +363,7 @@ static bool read_server(struct mitm *m)
 		return false;
 	if (n < 0) {
 		if (m->some && m->answered)
-			end(m, EGRESS_V_FAILED, "the server broke off");
+			end(m, EGRESS_V_FAILED, "the server closed the connection early");
 		else
 			m->server.eof = m->server.torn = true;
 		return true;
@@ -510,7 +510,7 @@ static void due(struct loop_timer *t)
 	} else if (!m->client.ready)
 		end(m, EGRESS_V_FAILED, "the program inside did not finish the TLS handshake");
 	else
-		end(m, EGRESS_V_CUT, "nothing was said for too long");
+		end(m, EGRESS_V_CUT, "the connection was idle for too long");
 }
 
 static void due_quiet(struct loop_timer *t)
@@ -613,9 +613,9 @@ void mitm_connected(struct mitm *m, int fd, const char *why)
 	SSL *ssl = TAKE_PTR(m->later);
 
 	if (fd < 0) {
-		refuse(m, 502, EGRESS_V_FAILED, why, "see whether the server is up");
+		refuse(m, 502, EGRESS_V_FAILED, why, "check whether the server is running");
 	} else if (m->tls && !ssl) {
-		refuse(m, 502, EGRESS_V_FAILED, "there are no certificates of authorities to verify the server with",
+		refuse(m, 502, EGRESS_V_FAILED, "no CA certificates are installed to verify the server with",
 		       "the administrator can install ca-certificates, or set network_ca");
 	} else if (tls_end_open(&m->server, m->loop, fd, ssl) < 0) {
 		refuse(m, 502, EGRESS_V_FAILED, "no memory for a connection", "try again later");

@@ -1,12 +1,13 @@
 /*
- * A stream into which something is injected, or whose requests are looked at (a rule's +terminate): we are the server to the sandbox (with a certificate of the sandbox's own
- * CA) and a client to the server (whose certificate is verified first), and pass on request by request. HTTP/1.1 only.
+ * A stream into which secrets are injected, or whose requests are inspected (a rule's +terminate). Egress is the server
+ * for the sandbox (with a certificate of the sandbox's CA) and a client of the server (whose certificate is verified
+ * first), and forwards request by request. HTTP/1.1 only.
  * Every request must be for that name. Where a value is injected, answers are searched for it (egress/scrub.h); others
  * pass unchanged.
  *
- * The stream (egress/stream.h) has accepted and permitted it, and owns this; the descriptors are here. All goes on from
- * the loop's events. Memory is bounded, each side is read only as far as the other one takes; buffers are there only
- * while something is in them. SIGPIPE is ignored by the program.
+ * The stream (egress/stream.h) was accepted and permitted before, and owns this; the descriptors are here. All work is
+ * done in the loop's events. Memory is bounded: each side is read only as far as the other one accepts data, and empty
+ * buffers are freed. The program ignores SIGPIPE.
  */
 #pragma once
 #include "egress/inject.h"
@@ -39,7 +40,7 @@ struct mitm_opts {
 	uint16_t port;
 	bool tls; /* the sandbox speaks TLS */
 	struct ca *ca; /* of the sandbox; NULL when not ->tls */
-	const struct trust *trust; /* NULL: nobody can be trusted, and the sandbox is told so */
+	const struct trust *trust; /* NULL: no server can be verified, which the sandbox gets as an error */
 	struct inject *inject; /* a reference is taken */
 	const struct mitm_ops *ops;
 	void *arg;

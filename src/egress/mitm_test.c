@@ -145,7 +145,7 @@ TEST(an_ambiguous_request_is_refused)
 	serve(f.world, NAME, listen_only);
 	turn();
 	CHECK_CONTAINS(f.client.got, "HTTP/1.1 400 ");
-	CHECK_CONTAINS(f.client.got, "two ways");
+	CHECK_CONTAINS(f.client.got, "given twice");
 	CHECK_EQ(f.server.len, 0);
 	down();
 }

@@ -390,7 +390,7 @@ int egress_stream_decode(const struct egress_msg *m, struct egress_stream *ret)
 
 bool egress_stream_unreached(const struct egress_stream *s)
 {
-	return s->verdict == EGRESS_V_FAILED && !s->in && *s->reason && !strstr(s->reason, " broke off");
+	return s->verdict == EGRESS_V_FAILED && !s->in && *s->reason && !strstr(s->reason, EGRESS_CLOSED_EARLY);
 }
 
 long egress_counts_encode(const struct egress_counts *c, uint8_t *out, size_t size)

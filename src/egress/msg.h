@@ -1,14 +1,14 @@
 /*
  * Between cloche-egress and its owner (the API process, or `cloche run`): messages over a SOCK_SEQPACKET socket, one
- * per packet. docs/design/0010-egress.md tells the story; this header is the contract. Numbers are little-endian
- * (proto/wire.h), strings as wire_put_str writes them. Nothing here allocates; what is decoded points into the packet.
- * Each side treats the other's bytes as a stranger's: a packet that makes no sense ends the connection, not the process.
+ * per packet. docs/design/0010-egress.md describes the design; this header is the contract. Numbers are little-endian
+ * (proto/wire.h), strings as wire_put_str writes them. Nothing here allocates; decoded pointers point into the packet.
+ * Neither side trusts the other's bytes: an invalid packet ends the connection, not the process.
  *
  *	version u8 | type u8 | zero u16 | seq u32 | payload
  *
- * On connect egress sends HELLO, one HAVE per sandbox whose sockets it holds, and HAVE with sandbox 0: that is all. The
- * owner then sends CONFIG, SANDBOX for each sandbox there is, and KEEP: those not named since are closed. One owner at a
- * time: a new connection ends the one before.
+ * On connect egress sends HELLO, one HAVE for each sandbox of which it holds the sockets, and HAVE with sandbox 0 at the end.
+ * The owner then sends CONFIG, SANDBOX for each existing sandbox, and KEEP: sandboxes not named since are closed. There is
+ * one owner at a time: a new connection ends the one before.
  */
 #pragma once
 #include <stdbool.h>
@@ -31,21 +31,22 @@ enum egress_type {
 	EGRESS_CONFIG = 1, /* struct egress_config */
 	EGRESS_SANDBOX, /* struct egress_sandbox; with EGRESS_SOCKETS descriptors, or none when egress has them: the policy changes */
 	EGRESS_GONE, /* sandbox: streams are reset, sockets closed; a last COUNTS and the ends of its streams come, then GONE */
-	EGRESS_KEEP, /* nothing: see above */
+	EGRESS_KEEP, /* no payload: see above */
 	EGRESS_THEY, /* struct egress_they: the answer to a WHO, with its seq */
-	EGRESS_NAMES, /* struct egress_names: synthetic addresses it had before; behind its first SANDBOX */
-	EGRESS_TELL, /* sandbox: all that happened by now is told, then TOLD with its seq */
+	EGRESS_NAMES, /* struct egress_names: synthetic addresses that a sandbox had before; sent after its first SANDBOX */
+	EGRESS_TELL, /* sandbox: egress reports all that happened until now, then sends TOLD with this seq */
 	/* egress → owner */
-	EGRESS_HELLO = 32, /* arg: reports that were lost since the last one, since nobody read them */
+	EGRESS_HELLO = 32, /* arg: number of reports that were lost since the last HELLO, for lack of a reader */
 	EGRESS_HAVE, /* sandbox */
 	EGRESS_STREAM, /* struct egress_stream: one has ended, or was refused */
 	EGRESS_LOOKUP, /* struct egress_stream: a name was refused; port 0 */
 	EGRESS_NAMED, /* struct egress_names: new synthetic addresses, to be kept with the sandbox */
 	EGRESS_COUNTS, /* struct egress_counts: at most four times a second, when they changed */
-	EGRESS_WHO, /* struct egress_who: whose connection is that? Answered by THEY within a second, or not at all */
+	EGRESS_WHO, /* struct egress_who: which process has this connection? Answered by THEY within a second, or never */
 	EGRESS_DONE, /* sandbox; seq of the SANDBOX: its policy is in force, or refused (arg: errno) and the sandbox gone, if it was there; behind all NAMED so far */
-	EGRESS_SEEN, /* struct egress_stream, in mode observe: one was let through just now, and would need that rule */
-	EGRESS_TOLD, /* sandbox; seq of the last TELL, which answers those before it, too: at once, or when it is known whose what was refused is */
+	EGRESS_SEEN, /* struct egress_stream, in mode observe: a permitted stream, and the rule that would permit it */
+	/* sandbox; seq of the last TELL; answers earlier ones, too. Sent when the processes of all refusals are known */
+	EGRESS_TOLD,
 };
 
 /* The descriptors of a SANDBOX, in this order: made by the warden inside the sandbox's network namespace (linux/steer.h). */
@@ -55,7 +56,7 @@ enum egress_mode {
 	EGRESS_NONE, /* every stream and name is refused */
 	EGRESS_ALLOW, /* what a rule names */
 	EGRESS_OPEN, /* the public internet */
-	EGRESS_OBSERVE, /* what the outer rules of CONFIG allow; each stream and name is told with the rule it would need */
+	EGRESS_OBSERVE, /* what the outer rules of CONFIG allow; streams and names are reported with the rule they need */
 };
 
 /* 0 = none. Of one sandbox, or of a tree of forks together. */
@@ -76,7 +77,7 @@ struct egress_counts {
 
 enum egress_inject_kind { EGRESS_HEADER = 1, EGRESS_BASIC, EGRESS_QUERY };
 
-/* One value for one destination. Never written to a log, never told anybody but that server. */
+/* One value for one destination. It is never written to a log, and never sent to another server. */
 struct egress_inject {
 	uint8_t kind;
 	bool tls; /* only ever sent over TLS with the server's certificate verified; false: plain HTTP, an administrator's wish */
@@ -91,7 +92,7 @@ struct egress_inject {
 struct egress_sandbox {
 	uint64_t sandbox; /* the owner's number for it, never 0 and never used again */
 	uint64_t tree; /* which tree of forks it is of, never 0 */
-	uint64_t tenant; /* whose it is; 0: nobody else has one */
+	uint64_t tenant; /* the sandbox's tenant; 0: there are no tenants */
 	char id[ID_SIZE]; /* for people */
 	uint8_t mode;
 	uint32_t rules; /* texts of proto/net_rule.h, sets resolved; EGRESS_RULES_MAX at most */
@@ -101,7 +102,7 @@ struct egress_sandbox {
 	const char *private[EGRESS_RULES_MAX];
 	struct egress_inject inject[EGRESS_INJECTS_MAX];
 	struct egress_budget budget, tree_budget;
-	struct egress_counts counts; /* what it and, in tree_counts, its tree had used before: egress goes on from there */
+	struct egress_counts counts; /* what it and, in tree_counts, its tree had used before: egress adds to that */
 	struct egress_counts tree_counts; /* used when egress does not know the tree yet */
 	const char *ca_cert, *ca_key; /* PEM, "" when no TLS is terminated */
 };
@@ -185,7 +186,9 @@ long egress_names_encode(enum egress_type type, const struct egress_names *n, ui
 int egress_names_decode(const struct egress_msg *m, struct egress_names *ret);
 long egress_stream_encode(enum egress_type type, const struct egress_stream *s, uint8_t *out, size_t size);
 int egress_stream_decode(const struct egress_msg *m, struct egress_stream *ret);
-/* It may, and could not: no such name, or nobody there. Not one that broke off later. */
+/* Every reason for a connection that ended early contains this. */
+#define EGRESS_CLOSED_EARLY "closed the connection early"
+/* The policy allows the stream, but its name or its server was not found. False when it ended early later. */
 bool egress_stream_unreached(const struct egress_stream *s);
 long egress_counts_encode(const struct egress_counts *c, uint8_t *out, size_t size);
 int egress_counts_decode(const struct egress_msg *m, struct egress_counts *ret);

@@ -25,7 +25,7 @@ struct name {
 	uint32_t used; /* seconds */
 	struct window *window; /* budget "requests"; NULL: none was counted yet */
 	uint16_t index;
-	bool told; /* the owner knows */
+	bool told; /* was reported to the owner */
 	char text[];
 };
 
@@ -39,10 +39,10 @@ struct names {
 void names_done(struct names *s);
 /* Finds or makes. NULL: none is free, or no memory. Marks it as used. */
 struct name *names_get(struct names *s, const char *text, uint32_t now_sec);
-struct name *names_at(const struct names *s, uint32_t index); /* NULL: nobody has it */
-/* As it was before: told. -EINVAL when it is no name, -EBUSY when the place is another one's and in use, -ENOMEM. */
+struct name *names_at(const struct names *s, uint32_t index); /* NULL: the index is free */
+/* Restores a name at its index, as reported. -EINVAL: not a name, -EBUSY: another name uses the index, -ENOMEM. */
 int names_set(struct names *s, uint32_t index, const char *text, uint32_t now_sec);
-/* Up to EGRESS_BATCH that were not told yet: are told then. Their number. */
+/* Fills in up to EGRESS_BATCH names that were not reported yet, and marks them as reported. Returns their number. */
 uint32_t names_tell(struct names *s, struct egress_names *ret);
 
 void names_v4(uint32_t index, uint8_t ret[4]);

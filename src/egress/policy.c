@@ -65,7 +65,7 @@ int policy_new(uint8_t mode, const char *const *rule, uint32_t rules, const char
 	return 0;
 }
 
-/* Who decides: the policy itself, or in mode observe the administrator's outer rules. NULL: everything that is open. */
+/* The policy that decides: @p, or in mode observe the administrator's outer rules. NULL: all public addresses. */
 static const struct policy *judge(const struct policy *p, const struct policy *outer)
 {
 	if (p->mode == EGRESS_OPEN || (p->mode == EGRESS_OBSERVE && (!outer || !outer->rules)))

@@ -1,4 +1,4 @@
-/* What a sandbox may reach. Made of a SANDBOX, shared by nobody, replaced as a whole. */
+/* What a sandbox may reach. Made from a SANDBOX, not shared between sandboxes, replaced as a whole. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,7 +33,7 @@ bool policy_names_limited(const struct policy *p, const struct policy *outer);
 uint8_t policy_name_options(const struct policy *p, const struct policy *outer, const char *name, uint16_t port);
 bool policy_knows(const struct policy *p, const struct policy *outer, const char *name); /* at any port: of a lookup */
 
-/* The addresses of this host, which are nobody's to reach. */
+/* The addresses of this host, which no sandbox may reach. */
 struct own {
 	struct net_addr *addr;
 	uint32_t n;

@@ -12,7 +12,7 @@ enum look proxy_http_look(const char *data, size_t len, struct head *ret, const 
 	if (r != LOOK_YES)
 		return r;
 	if (!h.connect && !h.absolute) {
-		*ret_why = "this is a proxy: it wants CONNECT host:port, or a http:// address";
+		*ret_why = "this is a proxy: send CONNECT host:port, or a request for an http:// address";
 		return LOOK_BAD;
 	}
 	if (!h.host.port)

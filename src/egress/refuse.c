@@ -10,22 +10,22 @@
 
 #define WHO_PATIENCE (500 * LOOP_MS) /* a busy machine's; it takes a millisecond as a rule */
 #define SAY_PATIENCE LOOP_SEC
-#define LISTEN_PATIENCE (100 * LOOP_MS) /* at ports that seldom have HTTP: who speaks it does so at once */
+#define LISTEN_PATIENCE (100 * LOOP_MS) /* at ports that seldom have HTTP: a client of HTTP sends its request at once */
 #define DRAIN_MAX (256U * 1024U)
 #define AT_ONCE 64U /* of a sandbox: more of them get their reset at once */
 
 struct refused {
 	uint8_t verdict;
-	bool fresh; /* it has to be told */
+	bool fresh; /* it must be reported */
 	bool counted; /* in ->refusing */
 	bool listening; /* for a request, to answer it */
 	bool said; /* an answer was given; the rest is thrown away */
 	bool draining; /* the server's last words go first */
 	uint32_t drained; /* bytes of them */
 	uint64_t drain_until;
-	uint32_t who; /* seq of the question; 0: none */
+	uint32_t who; /* seq of the WHO; 0: none */
 	uint32_t pid;
-	uint64_t until; /* who's answer */
+	uint64_t until; /* until when the answer to the WHO is awaited */
 	char reason[EGRESS_TEXT_MAX], rule[NET_RULE_TEXT], command[EGRESS_TEXT_MAX];
 };
 
@@ -81,12 +81,12 @@ static void remedy_text(const struct stream *s, const struct refused *f, char *o
 	if (f->verdict == EGRESS_V_FAILED)
 		snprintf(out, size, "try again later, or another host");
 	else if (f->verdict == EGRESS_V_BUDGET)
-		snprintf(out, size, "have the sandbox's network budget raised");
+		snprintf(out, size, "request a larger network budget for the sandbox");
 	else if (f->rule[0])
-		snprintf(out, size, "have '%s' added to the sandbox's network rules", f->rule);
+		snprintf(out, size, "add '%s' to the sandbox's network rules", f->rule);
 	else
-		snprintf(out, size, "%s", s->name ? "ask for the host that the connection is made to"
-						  : "an administrator can name such addresses in the configuration");
+		snprintf(out, size, "%s", s->name ? "use the host that the connection is made to"
+						  : "an administrator can allow such addresses in the configuration");
 }
 
 static void say_http(struct stream *s)
@@ -129,7 +129,7 @@ static void say_socks(struct stream *s)
 	f->said = send(s->client.fd, reply, sizeof(reply), MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(reply);
 }
 
-/* Whether the client can still be told in its own protocol, now or with its first request. */
+/* Answers the refusal in the client's protocol where that is still possible, now or after its first request. */
 static void say(struct stream *s, uint8_t stage)
 {
 	struct refused *f = s->refused;
@@ -139,22 +139,22 @@ static void say(struct stream *s, uint8_t stage)
 	else if (s->asked == STREAM_SOCKS && !s->up)
 		say_socks(s);
 	else if (stage == STREAM_SOCKS_GREET || stage == STREAM_SOCKS_ASK)
-		f->said = true; /* by who read it */
+		f->said = true; /* the parser of SOCKS has answered */
 	else if (s->http && !s->requests && !s->bytes_in)
 		say_http(s);
 	else if (s->http && s->requests == 1 && !s->up && f->verdict == EGRESS_V_FAILED)
 		say_http(s);
 	else
-		/* Past a budget nobody has looked at a byte of it yet: at any port it may be somebody who can be told. */
+		/* Past a budget no byte was inspected yet: at any port the client may use HTTP. */
 		f->listening = !s->http && !s->bytes_in && !s->bytes_out && (s->port == 80 || f->verdict == EGRESS_V_BUDGET);
 	if (f->said)
 		shutdown(s->client.fd, SHUT_WR);
 }
 
 /*
- * A later request of a connection is answered behind the answers to those before. When these have ended only their
- * sender knows for sure, and says so when he is told that nothing more comes. From a client that sends the next request
- * before it has an answer this could be mistaken for one that is due: he gets a reset.
+ * A later request of a connection is answered after the answers to earlier ones. Only the server knows where those end,
+ * and it closes the connection when the request side is shut down. A client that pipelines requests could take the
+ * refusal for the answer to an earlier request: it gets a reset.
  */
 static bool has_answers(const struct stream *s, uint8_t verdict)
 {
@@ -171,7 +171,7 @@ static void drain_begin(struct stream *s)
 
 	f->draining = true;
 	f->drain_until = s->sandbox->g->loop.now + SAY_PATIENCE;
-	s->in.shut = true; /* the client is told of the end by the answer */
+	s->in.shut = true; /* the answer shows the client the end */
 	shutdown(s->b.fd, SHUT_WR);
 	stream_queue(s);
 }
@@ -365,7 +365,7 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	    !(s->name ? policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &rule)
 		      : policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &rule)))
 		policy_wish(s->name ? s->name->text : "", &s->addr, s->port, f->rule);
-	/* Who tries again and again to reach what is not there fills the log no more than who may not. */
+	/* Repeated attempts at an unreachable server are folded in the log like refusals. */
 	f->fresh = true;
 	if (verdict != EGRESS_V_FAILED || !s->up) {
 		struct egress_stream e = as_report(s, f);

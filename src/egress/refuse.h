@@ -1,7 +1,7 @@
 /*
- * The end of a stream that may not be. Who speaks HTTP is told why (403 and JSON), a proxy's client in the proxy's way,
- * all others get a reset. Meanwhile the owner is asked whose connection it is: the socket has to be there for that, so
- * the first of its kind waits a moment for the answer; those that follow do not.
+ * The end of a refused stream. An HTTP client gets the reason (403 and JSON), a proxy's client an answer of the proxy's
+ * protocol, all others a reset. Meanwhile the owner is asked which process the connection belongs to: since the socket
+ * must still exist for that, the first refusal of its kind waits a moment for the answer; later ones do not.
  */
 #pragma once
 #include "egress/stream.h"
@@ -11,6 +11,9 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason);
 void refuse_ready(struct stream *s); /* bytes came */
 void refuse_due(struct stream *s); /* its timer */
 void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t);
-/* It is told now, if it was not and nobody is asked whose it is. False: he is, so it will be. Also of streams that are not refused. */
+/*
+ * Reports the refusal now, unless it was reported. False: a WHO is not answered yet, and the report follows. Also for
+ * streams that are not refused.
+ */
 bool refuse_told(struct stream *s);
 void refuse_free(struct stream *s);

@@ -170,7 +170,7 @@ static ssize_t copy(struct relay *r, struct relay_half *h, struct relay_side *sr
 	if (n <= 0)
 		return n < 0 ? -errno : 0;
 	if ((size_t)n < want && !src->hup)
-		src->in = false; /* that was all: epoll tells when more comes */
+		src->in = false; /* nothing is left: epoll reports more */
 	h->large = n >= LARGE ? (uint8_t)(h->large + 1) : 0;
 	if (dst->out) {
 		k = send(dst->fd, r->bytes, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -25,12 +25,12 @@ struct relay_half { /* zeroed with relay_half_init() */
 	uint32_t pass; /* how much of it may be */
 	char *buf;
 	uint8_t large; /* large reads in a row */
-	bool eof, shut; /* source has ended; the destination was told */
-	bool held; /* no more is read than relay_hold() asks for: somebody looks at the bytes first */
+	bool eof, shut; /* the source has ended; the destination was shut down for writing */
+	bool held; /* at most what relay_hold() asks for is read: the bytes are inspected first */
 	bool broken; /* the destination takes no more: nothing is read any more */
 };
 
-/* A socket's side, as epoll last told. */
+/* A socket's side, and the events that epoll last reported. */
 struct relay_side {
 	int fd;
 	bool in, out, hup;

@@ -5,7 +5,7 @@
 #define FOLD_EVERY LOOP_SEC
 #define COUNTS_EVERY (250 * LOOP_MS)
 #define REPORT_MAX 8192U
-#define TOLD_MAX 256U /* refusals that are told one by one, of a sandbox that makes up ever new ones */
+#define TOLD_MAX 256U /* different refusals of a sandbox that are reported one by one; more are only counted */
 #define TOLD_EVERY (LOOP_SEC / 4) /* and one more */
 
 struct folded {
@@ -13,7 +13,7 @@ struct folded {
 	struct egress_stream s;
 	bool lookup;
 	uint64_t at;
-	uint32_t times; /* since it was told */
+	uint32_t times; /* since the last report */
 	char name[NET_NAME_MAX], rule[NET_RULE_TEXT], reason[EGRESS_TEXT_MAX];
 };
 
@@ -100,7 +100,7 @@ static void remember(struct sandbox *b, const struct egress_stream *s, bool look
 	}
 	if (!f || !b->fold || (!b->g->fold_timer.slot && loop_timer_set(&b->g->loop, &b->g->fold_timer,
 									b->g->loop.now + FOLD_EVERY) < 0)) {
-		free(f); /* then each is told by itself */
+		free(f); /* without folding, each is reported */
 		return;
 	}
 	if (b->fold->n == FOLDED)
@@ -145,11 +145,11 @@ static bool again(struct sandbox *b, const struct egress_stream *s, bool lookup)
 	return false;
 }
 
-/* Each is a record of a log that all share: who never asks for the same twice must not fill it. */
+/* Each report becomes a record of the audit log: a sandbox with ever new refusals must not fill the log. */
 bool report_is_new(struct sandbox *b, const struct egress_stream *s, bool lookup)
 {
 	const struct egress_stream others = { .verdict = s->verdict, .name = "*",
-					      .reason = "others, too many and too different to be told one by one" };
+					      .reason = "others, too many and too different to be listed" };
 
 	if (again(b, s, lookup))
 		return false;
@@ -170,7 +170,7 @@ void report_refused(struct sandbox *b, struct egress_stream *s, bool lookup)
 	send_stream(b, lookup ? EGRESS_LOOKUP : EGRESS_STREAM, s);
 }
 
-/* Tells what was folded, forgets what did not come again; true: something is left. */
+/* Reports what was folded, and drops what was not repeated. True: something is left. */
 static bool fold_round(struct sandbox *b, bool all)
 {
 	for (struct folded **at = &b->fold->first; *at;) {

@@ -54,14 +54,14 @@ static enum request_step at_head(struct request *q, char *data, size_t len, stru
 	case LOOK_MORE:
 		return REQUEST_MORE;
 	case LOOK_NOT:
-		return bad(ret_why, "something else than HTTP requests follows");
+		return bad(ret_why, "unexpected data after an HTTP request");
 	case LOOK_BAD:
 		return REQUEST_BAD;
 	case LOOK_YES:
 		break;
 	}
 	if (h.connect)
-		return bad(ret_why, "CONNECT is for proxies");
+		return bad(ret_why, "CONNECT is only for proxies");
 	if (h.upgrade == HEAD_WEBSOCKET && q->some)
 		return bad(ret_why, "an Upgrade must be the first request of its connection");
 	if (h.upgrade == HEAD_H2C) {
@@ -94,7 +94,7 @@ static int hex(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The lines between chunks come byte by byte: ->line is how long they are, and above that what stood in them. */
+/* The lines between chunks are parsed byte by byte: ->line is their length so far, its upper bits what they contained. */
 #define LINE_CR (1U << 30)
 #define LINE_EXT (1U << 29)
 #define LINE_LEN(line) ((line) & (LINE_EXT - 1))
@@ -105,7 +105,7 @@ static const char *chunk_byte(struct request *q, char c)
 
 	if (q->line & LINE_CR) {
 		if (c != '\n')
-			return "a chunk's line does not end with CR and LF";
+			return "the line of a chunk does not end with CR and LF";
 		q->line = 0;
 		q->state = q->left ? AT_CONTENT : AT_TRAILER;
 		return NULL;
@@ -118,7 +118,7 @@ static const char *chunk_byte(struct request *q, char c)
 	}
 	if (++q->line & LINE_EXT) {
 		if (LINE_LEN(q->line) > FRAME_MAX || ((unsigned char)c < 0x20 && c != '\t') || c == 0x7f)
-			return "a chunk's extension makes no sense";
+			return "the extension of a chunk is invalid";
 		return NULL;
 	}
 	if (c == ';' && LINE_LEN(q->line) > 1) {
@@ -127,7 +127,7 @@ static const char *chunk_byte(struct request *q, char c)
 	}
 	v = hex(c);
 	if (v < 0 || LINE_LEN(q->line) > 15)
-		return "a chunk's size is no number";
+		return "the size of a chunk is not a number";
 	q->left = q->left << 4 | (uint64_t)v;
 	return NULL;
 }
@@ -135,7 +135,7 @@ static const char *chunk_byte(struct request *q, char c)
 static const char *content_end_byte(struct request *q, char c)
 {
 	if (c != (q->line ? '\n' : '\r'))
-		return "a chunk is longer than it says";
+		return "a chunk is longer than its size";
 	if (!q->line++)
 		return NULL;
 	q->line = 0;
@@ -147,7 +147,7 @@ static const char *trailer_byte(struct request *q, char c)
 {
 	if (q->line & LINE_CR) {
 		if (c != '\n')
-			return "a trailer's line does not end with CR and LF";
+			return "the line of a trailer does not end with CR and LF";
 		if (!LINE_LEN(q->line)) {
 			next(q);
 			return NULL;
@@ -161,7 +161,7 @@ static const char *trailer_byte(struct request *q, char c)
 	}
 	if (((unsigned char)c < 0x20 && c != '\t') || c == 0x7f || LINE_LEN(q->line) >= FRAME_MAX ||
 	    (!q->line && (c == ' ' || c == '\t')))
-		return "a trailer makes no sense";
+		return "a trailer is invalid";
 	q->line++;
 	return NULL;
 }

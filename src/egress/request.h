@@ -4,9 +4,9 @@
  *
  *	switch (request_step(&q, data, len, &head, &n, &why)) {
  *	case REQUEST_MORE:	nothing yet: get more bytes (there is never more than HEAD_MAX to hold)
- *	case REQUEST_HEAD:	the first n are a head; look at head->host; let them pass, go on with the rest
+ *	case REQUEST_HEAD:	the first n are a head; check head->host; forward them, and continue with the rest
  *	case REQUEST_BODY:	the first n (not 0) may pass as they are
- *	case REQUEST_WAIT:	nothing, until request_answer() was told what the server says to an Upgrade
+ *	case REQUEST_WAIT:	nothing, until request_answer() gets the server's answer to an Upgrade
  *	case REQUEST_LAST:	no further request may follow: what comes is not for the server
  *	case REQUEST_BAD:	end it, *why says why
  *	}
@@ -29,8 +29,8 @@ struct request { /* zeroed = a new connection; 24 bytes */
 };
 
 /*
- * @data may be changed: an offer to go on with h2c is made a header that nobody knows ("Xpgrade"), since then nobody
- * could see the requests; clients that make it go on with HTTP/1.1.
+ * @data may be changed: the header of an offer of h2c is renamed to an unknown one ("Xpgrade"), since requests of h2c
+ * could not be inspected; clients that offer it continue with HTTP/1.1.
  */
 enum request_step request_step(struct request *q, char *data, size_t len, struct head *ret_head, size_t *ret_n,
 			       const char **ret_why);

@@ -42,7 +42,7 @@ struct resolve_query {
 	struct resolve *r;
 	struct loop *loop; /* one that is answered outlives ->r */
 	struct resolve_asker *asker;
-	resolve_fn *fn; /* NULL: nobody waits any more */
+	resolve_fn *fn; /* NULL: the query was cancelled */
 	void *arg;
 	char name[NET_NAME_MAX];
 	bool inside; /* of ares_getaddrinfo(): an answer has to wait */
@@ -110,7 +110,7 @@ static int read_host(const char *text, struct host *ret, struct err *e)
 	size_t n = strcspn(text, " ");
 
 	if (!text[n] || net_name_parse(text, n, ret->name) < 0 || net_addr_parse(text + n + 1, &ret->addr) < 0) {
-		err_set(e, ERR_INVALID, -EINVAL, "host '%.80s' is not a name and an address", text);
+		err_set(e, ERR_INVALID, -EINVAL, "host '%.80s': must be a name and an address", text);
 		err_remedy(e, "write it as: name 192.0.2.1");
 		return -EINVAL;
 	}
@@ -186,13 +186,13 @@ static const char *status_text(int status)
 {
 	switch (status) {
 	case ARES_ENOTFOUND:
-		return "there is no such name";
+		return "the name does not exist";
 	case ARES_ENODATA:
 		return "the name has no address";
 	case ARES_ETIMEOUT:
 		return "the resolver does not answer";
 	case ARES_ECONNREFUSED:
-		return "the resolver cannot be reached";
+		return "the resolver is unreachable";
 	default:
 		return "the name cannot be resolved";
 	}
@@ -277,7 +277,7 @@ void resolve_cancel(struct resolve_query *q)
 {
 	if (!q)
 		return;
-	if (q->timer.slot) { /* answered, and not told yet */
+	if (q->timer.slot) { /* answered, but ->fn was not called yet */
 		loop_timer_stop(q->loop, &q->timer);
 		free(q);
 		return;
@@ -297,8 +297,8 @@ static int use_servers(struct resolve *r, const char *resolver, struct err *e)
 		if (*p == ' ')
 			*p = ',';
 	if (*csv && ares_set_servers_ports_csv(r->channel, csv) != ARES_SUCCESS) {
-		err_set(e, ERR_INVALID, -EINVAL, "resolver '%.80s' is not understood", resolver);
-		err_remedy(e, "write addresses with a space between: 192.0.2.1 [2001:db8::1]:5353");
+		err_set(e, ERR_INVALID, -EINVAL, "resolver '%.80s' is invalid", resolver);
+		err_remedy(e, "write addresses separated by spaces: 192.0.2.1 [2001:db8::1]:5353");
 		return -EINVAL;
 	}
 	return 0;

@@ -20,9 +20,9 @@ struct resolve;
 struct resolve_query;
 
 /*
- * Whose queries they are: who has many running, also such as nobody waits for any more, gets no more of them than others
- * have left. Each takes some kilobytes for up to 14 seconds, and there is a number of 16 bits for each: 1.18 of c-ares
- * gives one twice then, others look for a free one until they find it.
+ * Accounts for the queries of one sandbox: a sandbox with many running queries, including abandoned ones, gets at most
+ * what others have left. Each query takes some kilobytes for up to 14 seconds and one of 65536 ids: c-ares 1.18 uses an
+ * id twice when they run out, other versions search for a free one without end.
  */
 struct resolve_asker {
 	uint32_t running;

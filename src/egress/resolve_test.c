@@ -140,7 +140,7 @@ TEST(names_are_asked_of_the_resolver_when_a_stream_begins)
 		CHECK(world_stream(&w, EGRESS_STREAM));
 	while (strcmp(w.last.name, "none.test"));
 	CHECK_EQ(w.last.verdict, EGRESS_V_FAILED);
-	CHECK_STR(w.last.reason, "there is no such name");
+	CHECK_STR(w.last.reason, "the name does not exist");
 	CHECK(finish());
 }
 

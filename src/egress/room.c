@@ -124,7 +124,7 @@ static void cut(struct sandbox *b, uint64_t sum)
 		if (s->holds < average)
 			continue;
 		sum -= s->holds;
-		stream_end(s, EGRESS_V_CUT, "the sandbox's connections hold too much that is not read");
+		stream_end(s, EGRESS_V_CUT, "the sandbox's connections hold too much unread data");
 	}
 	b->room.held = sum;
 }

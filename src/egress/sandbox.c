@@ -14,7 +14,7 @@
 #define ACCEPTS 8 /* a turn */
 #define STREAMS 8
 #define BYTES (1024U * 1024U)
-#define TELL_TURNS 4U /* before all is told: more than a program has under way that is no flood */
+#define TELL_TURNS 4U /* until all is reported: enough for all that a program has in progress unless it floods */
 
 const struct policy *sandbox_outer(const struct sandbox *b)
 {
@@ -48,7 +48,7 @@ void sandbox_report_again(struct sandbox *b)
 		sandbox_queue(b);
 }
 
-/* True: there is a turn to go. What is refused and not told yet comes back by sandbox_report_again(). */
+/* True: another turn is needed. Refusals that were not reported yet lead to sandbox_report_again(). */
 static bool tell(struct sandbox *b)
 {
 	bool all = !b->dns_asked;
@@ -70,7 +70,7 @@ bool sandbox_turn(struct sandbox *b)
 
 	if (b->want_dns) {
 		b->want_dns = false;
-		dns_turn(b); /* what is left is told again by the loop */
+		dns_turn(b); /* the loop reports what is left again */
 	}
 	if (b->want_accept) {
 		b->want_accept = false;
@@ -280,7 +280,7 @@ static void release(struct sandbox *b)
 	close_sockets(b);
 	dns_close(b);
 	while (b->streams)
-		stream_end(b->streams, EGRESS_V_CUT, "the sandbox is gone");
+		stream_end(b->streams, EGRESS_V_CUT, "the sandbox has ended");
 	if (b->policy)
 		report_flush(b);
 	report_done(b);

@@ -110,10 +110,10 @@ static bool is_named(const char *p, size_t n, const char *name)
 static int read_length(const char *p, size_t n, struct framing *f, const char **why)
 {
 	if (f->length || f->chunked || !n || n > 15)
-		return bad(why, "the length of the server's answer makes no sense");
+		return bad(why, "the length of the server's answer is invalid");
 	for (size_t i = 0; i < n; i++) {
 		if (p[i] < '0' || p[i] > '9')
-			return bad(why, "the length of the server's answer makes no sense");
+			return bad(why, "the length of the server's answer is invalid");
 		f->left = f->left * 10 + (uint64_t)(p[i] - '0');
 	}
 	f->length = true;
@@ -150,7 +150,7 @@ static int read_field(const char *p, size_t n, struct framing *f, bool *ret_fram
 	size_t name;
 
 	if (!colon || colon == p || *p == ' ' || *p == '\t' || colon[-1] == ' ' || colon[-1] == '\t')
-		return bad(why, "a header of the server's answer makes no sense");
+		return bad(why, "a header of the server's answer is invalid");
 	name = (size_t)(colon - p);
 	for (v = colon + 1; v < end && (*v == ' ' || *v == '\t'); v++)
 		;
@@ -161,22 +161,22 @@ static int read_field(const char *p, size_t n, struct framing *f, bool *ret_fram
 		return read_length(v, (size_t)(end - v), f, why);
 	if (is_named(p, name, "transfer-encoding")) {
 		if (f->length || f->chunked || !is_named(v, (size_t)(end - v), "chunked"))
-			return bad(why, "the server's answer is compressed, or framed in an unknown way: a secret was sent there, and "
-					"could not be found in it");
+			return bad(why, "the server's answer is compressed, or framed in an unknown way: it cannot be "
+					"searched for the secret that was sent");
 		f->chunked = true;
 		return 0;
 	}
 	*ret_framing = (is_named(p, name, "connection") || is_named(p, name, "upgrade")) && is_usual(v, (size_t)(end - v));
 	if (is_named(p, name, "content-encoding") && end > v && !is_named(v, (size_t)(end - v), "identity"))
-		return bad(why, "the server's answer is compressed although it was asked not to: a secret was sent there, and could "
-				"not be found in it");
+		return bad(why, "the server's answer is compressed despite Accept-Encoding: it cannot be searched for "
+				"the secret that was sent");
 	return 0;
 }
 
 static int read_status(const char *p, size_t n, struct framing *f, const char **why)
 {
 	if (n < 12 || memcmp(p, "HTTP/1.", 7) || (p[7] != '0' && p[7] != '1') || p[8] != ' ')
-		return bad(why, "the server's answer is no HTTP/1.1");
+		return bad(why, "the server's answer is not HTTP/1.1");
 	for (unsigned i = 9; i < 12; i++) {
 		if (p[i] < '0' || p[i] > '9')
 			return bad(why, "the server's answer has no status");
@@ -247,7 +247,7 @@ static int take_head(struct scrub *s, struct buf *out, const char **why)
 	if (r == 0)
 		r = buf_adds(out, "\r\n");
 	if (r == 0 && f.status == 101 && !(s->count && s->asked[s->first] & ASKED_UPGRADE))
-		r = bad(why, "the server changes the protocol, and no request asked for it");
+		r = bad(why, "the server switches protocols without an Upgrade request");
 	if (r < 0) {
 		buf_cut(out, before);
 		return r;
@@ -273,7 +273,7 @@ static int take_chunk_line(struct scrub *s, size_t n, const char **why)
 		s->left = s->left << 4 | (uint64_t)v;
 	}
 	if (!i || i > 15 || (i < n && s->head.data[i] != ';' && s->head.data[i] != ' ' && s->head.data[i] != '\t'))
-		return bad(why, "the chunks of the server's answer make no sense");
+		return bad(why, "the chunks of the server's answer are invalid");
 	s->state = s->left ? AT_CONTENT : AT_TRAILER;
 	s->lines = 0;
 	return 0;
@@ -323,7 +323,7 @@ static int take_line(struct scrub *s, struct buf *out, const char **why)
 	else if (s->state == AT_TRAILER)
 		r = take_trailer(s, n, out, why);
 	else if (n)
-		r = bad(why, "a chunk of the server's answer is longer than it says");
+		r = bad(why, "a chunk of the server's answer is longer than its size");
 	else
 		s->state = AT_CHUNK;
 	forget(&s->head);
@@ -340,7 +340,7 @@ static ssize_t gather(struct scrub *s, const char *p, size_t len, struct buf *ou
 
 	for (size_t i = 0; i < n; i++)
 		if (((unsigned char)p[i] < 0x20 && p[i] != '\t' && p[i] != '\r' && p[i] != '\n') || p[i] == 0x7f)
-			return bad(why, "the head of the server's answer holds what it must not");
+			return bad(why, "the head of the server's answer contains an invalid character");
 	if (buf_add(&s->head, p, n) < 0 || (!head && s->head.len > LINE_MAX_LEN))
 		return bad(why, "the head of the server's answer is too large");
 	if (!nl)

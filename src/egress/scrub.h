@@ -3,8 +3,8 @@
  * "*", in heads, bodies, trailers and what follows an upgrade, in the forms of base/mask.h. Lengths stay, so bodies keep
  * their framing; chunks are cut anew, so that a value across two of them is found.
  *
- * Bytes that may be the beginning of a value are held until what follows tells, or scrub_pause(). Answers that are
- * compressed are refused: the server was asked for none. What is ambiguous about where an answer ends is refused, too.
+ * Bytes that may begin a value are held until the following bytes decide, or scrub_pause() is called. Compressed answers
+ * are refused: the request did not accept them. Answers whose end is ambiguous are refused, too.
  */
 #pragma once
 #include <stdbool.h>
@@ -29,12 +29,13 @@ void scrub_asked(struct scrub *s, bool head, bool upgrade);
 bool scrub_full(const struct scrub *s);
 
 /*
- * Takes all of it, adds what can be told to @out: up to SCRUB_HEAD_MAX and what is held more than came. -EBADMSG: *why,
- * and nothing more can be told; another answer can stand in place of the one that is bad when scrub_owes(). -ENOMEM, -E2BIG.
+ * Takes all bytes and adds to @out what may be forwarded, at most SCRUB_HEAD_MAX and the held bytes more than came in.
+ * -EBADMSG: *why is set, and the stream cannot continue; when scrub_owes(), an error can be answered in place of the
+ * invalid answer. -ENOMEM, -E2BIG.
  */
 int scrub_feed(struct scrub *s, const char *data, size_t len, struct buf *out, const char **why);
-bool scrub_owes(const struct scrub *s); /* an answer, of which nothing was told yet */
-/* The server has ended, @torn: without saying so. What is held is told where that is an end, else forgotten. */
+bool scrub_owes(const struct scrub *s); /* a request was sent, and no byte of its answer was forwarded yet */
+/* The server has closed the connection, @torn: by a reset. Held bytes are added if the answer may end, else dropped. */
 int scrub_end(struct scrub *s, bool torn, struct buf *out);
-bool scrub_held(const struct scrub *s); /* scrub_pause() would tell something */
+bool scrub_held(const struct scrub *s); /* scrub_pause() would add bytes */
 int scrub_pause(struct scrub *s, struct buf *out);

@@ -11,7 +11,7 @@ enum look socks_greet(const uint8_t *data, size_t len, size_t *ret_len, const ch
 	if (len < 2 || len < 2U + data[1])
 		return LOOK_MORE;
 	if (!memchr(data + 2, NO_AUTH, data[1])) {
-		*ret_why = "this SOCKS proxy knows no passwords: ask without";
+		*ret_why = "this SOCKS proxy supports no passwords: connect without one";
 		return LOOK_BAD;
 	}
 	*ret_len = 2U + data[1];
@@ -34,13 +34,13 @@ enum look socks_ask(const uint8_t *data, size_t len, size_t *ret_len, struct loo
 	size_t n;
 
 	if (len && data[0] != VERSION)
-		return bad(ret_code, ret_why, SOCKS_FAILED, "this is no SOCKS5 request");
+		return bad(ret_code, ret_why, SOCKS_FAILED, "not a SOCKS5 request");
 	if (len > 1 && data[1] != CONNECT)
-		return bad(ret_code, ret_why, SOCKS_COMMAND, "SOCKS: CONNECT is all there is");
+		return bad(ret_code, ret_why, SOCKS_COMMAND, "SOCKS: only CONNECT is supported");
 	if (len > 2 && data[2] != 0)
-		return bad(ret_code, ret_why, SOCKS_FAILED, "this is no SOCKS5 request");
+		return bad(ret_code, ret_why, SOCKS_FAILED, "not a SOCKS5 request");
 	if (len > 3 && data[3] != ADDR_4 && data[3] != ADDR_6 && data[3] != ADDR_NAME)
-		return bad(ret_code, ret_why, SOCKS_ADDRESS, "SOCKS: an unknown kind of address");
+		return bad(ret_code, ret_why, SOCKS_ADDRESS, "SOCKS: unknown kind of address");
 	if (len < 5)
 		return LOOK_MORE;
 	n = data[3] == ADDR_4 ? 4 : data[3] == ADDR_6 ? 16 : 1U + data[4];
@@ -54,7 +54,7 @@ enum look socks_ask(const uint8_t *data, size_t len, size_t *ret_len, struct loo
 		text[n - 1] = '\0';
 		if ((memchr(text, '\0', n - 1) || net_addr_parse(text, &to.addr) < 0) &&
 		    net_name_parse(text, n - 1, to.name) < 0)
-			return bad(ret_code, ret_why, SOCKS_NOT_ALLOWED, "SOCKS: the destination is no host name");
+			return bad(ret_code, ret_why, SOCKS_NOT_ALLOWED, "SOCKS: the destination is not a host name");
 	} else if (data[3] == ADDR_4 || !memcmp(at, mapped, sizeof(mapped))) {
 		to.addr.family = 4;
 		memcpy(to.addr.addr, data[3] == ADDR_4 ? at : at + 12, 4);
@@ -64,7 +64,7 @@ enum look socks_ask(const uint8_t *data, size_t len, size_t *ret_len, struct loo
 	}
 	to.port = (uint16_t)(at[n] << 8 | at[n + 1]);
 	if (!to.port)
-		return bad(ret_code, ret_why, SOCKS_NOT_ALLOWED, "SOCKS: port 0");
+		return bad(ret_code, ret_why, SOCKS_NOT_ALLOWED, "SOCKS: invalid port 0");
 	*ret_to = to;
 	*ret_len = 4 + n + 2;
 	return LOOK_YES;
@@ -72,7 +72,7 @@ enum look socks_ask(const uint8_t *data, size_t len, size_t *ret_len, struct loo
 
 void socks_reply(uint8_t code, uint8_t out[SOCKS_REPLY])
 {
-	/* The address we connected from is nobody's business. */
+	/* The reply does not reveal the host's address that the connection was made from. */
 	static const uint8_t zero[SOCKS_REPLY] = { VERSION, 0, 0, ADDR_4 };
 
 	memcpy(out, zero, sizeof(zero));

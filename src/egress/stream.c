@@ -85,12 +85,12 @@ static void timer_due(struct loop_timer *t)
 		return;
 	}
 	if ((s->looking && s->out.len) || s->stage < STREAM_AIMED) {
-		refuse(s, EGRESS_V_DENIED, "its first bytes did not come in time");
+		refuse(s, EGRESS_V_DENIED, "the first bytes did not arrive in time");
 		return;
 	}
 	if (l->now - s->last < idle && loop_timer_set(l, t, s->last + idle) == 0)
 		return;
-	stream_end(s, EGRESS_V_CUT, "nothing was said for too long");
+	stream_end(s, EGRESS_V_CUT, "the connection was idle for too long");
 }
 
 /* ---- end --------------------------------------------------------------------------------------------------------- */
@@ -178,7 +178,7 @@ void stream_end(struct stream *s, uint8_t verdict, const char *reason)
 void stream_broke(struct stream *s)
 {
 	s->broke = true;
-	stream_end(s, EGRESS_V_OK, "the sandbox broke off");
+	stream_end(s, EGRESS_V_OK, "the sandbox closed the connection early");
 }
 
 /* ---- moving bytes ------------------------------------------------------------------------------------------------ */
@@ -261,7 +261,7 @@ static int pump_out(struct stream *s, bool *ret_more)
 	count(s, true, n);
 	if (s->http && n)
 		request_passed(&s->http->request, n);
-	/* Who looks at bytes stops before they are all read. A server that takes none is waited for, though. */
+	/* A parser stops before all bytes are read, so there is more to do, unless the server does not accept bytes. */
 	if (state == RELAY_MORE || (s->client.in && !s->stopped && !s->out.broken && !s->out.pass && !s->out.in_pipe &&
 				    ((s->late && !s->out.len) || (s->retry && s->retry_asked) ||
 				     (s->http && !request_waits(&s->http->request)))))
@@ -287,7 +287,7 @@ static int pump_in(struct stream *s, bool *ret_more)
 		if (!stream_retry_server(s))
 			return 0;
 		count(s, true, s->out.pass - before);
-		*ret_more |= s->client.in; /* who waited for that */
+		*ret_more |= s->client.in; /* the client's bytes waited for that */
 	}
 	if (s->http && request_waits(&s->http->request)) {
 		size_t before = s->in.pass;
@@ -305,7 +305,7 @@ static int pump_in(struct stream *s, bool *ret_more)
 	if (state == RELAY_MORE)
 		*ret_more = true;
 	if (state == RELAY_SRC_BROKE) {
-		stream_end(s, EGRESS_V_FAILED, "the server broke off");
+		stream_end(s, EGRESS_V_FAILED, "the server closed the connection early");
 		return 1;
 	}
 	if (state == RELAY_DST_BROKE) {
@@ -364,7 +364,7 @@ void stream_turn(struct stream *s)
 		return;
 	if (s->in.shut && (s->out.shut || s->out.broken || s->stopped)) {
 		if (s->out.broken && !s->stopped)
-			stream_end(s, EGRESS_V_FAILED, "the server broke off");
+			stream_end(s, EGRESS_V_FAILED, "the server closed the connection early");
 		else
 			stream_end(s, EGRESS_V_OK, "");
 		return;
@@ -400,7 +400,7 @@ static void failed(struct stream *s, int error)
 {
 	char why[EGRESS_TEXT_MAX];
 
-	snprintf(why, sizeof(why), "the server cannot be reached: %s", strerror(-error));
+	snprintf(why, sizeof(why), "the server is unreachable: %s", strerror(-error));
 	if (s->mitm)
 		mitm_connected(s->mitm, -1, why);
 	else
@@ -422,7 +422,7 @@ static void upstream_done(void *arg, int fd, const struct net_addr *a)
 	}
 }
 
-/* Who asks what was needed is to find it, however long the stream lasts. */
+/* Reports a permitted stream at once in mode observe: a query of the needed rules must not wait for its end. */
 static void seen(struct stream *s)
 {
 	char rule[NET_RULE_TEXT];
@@ -472,7 +472,7 @@ static void resolved(void *arg, const struct resolve_answer *a)
 		return;
 	}
 	if (own_refresh(&b->g->own, b->g->loop.now) < 0) {
-		refuse_or_tell(s, EGRESS_V_FAILED, "this host's own addresses cannot be learned");
+		refuse_or_tell(s, EGRESS_V_FAILED, "the addresses of this host cannot be read");
 		return;
 	}
 	for (unsigned i = 0; i < a->n; i++) {
@@ -487,7 +487,7 @@ static void resolved(void *arg, const struct resolve_answer *a)
 	}
 	s->addr = a->addr[bad];
 	net_addr_text(&a->addr[bad], text);
-	snprintf(why, sizeof(why), "the name leads to %s, %s", text, what);
+	snprintf(why, sizeof(why), "the name resolves to %s, %s", text, what);
 	refuse_or_tell(s, EGRESS_V_DENIED, why);
 }
 
@@ -495,12 +495,12 @@ void stream_aim(struct stream *s)
 {
 	struct sandbox *b = s->sandbox;
 	struct resolve_answer answer;
-	const char *what = "not to be checked now";
+	const char *what = "which cannot be checked now";
 	char why[EGRESS_TEXT_MAX];
 	int r;
 
 	s->stage = STREAM_AIMED;
-	/* First: no rule would help, and nobody is to be told that one is missing. */
+	/* Checked first: no rule permits these, so the report must not suggest one. */
 	if (!s->name && b->policy->mode != EGRESS_NONE &&
 	    (own_refresh(&b->g->own, b->g->loop.now) < 0 ||
 	     !policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, &what))) {
@@ -533,7 +533,7 @@ void stream_aim(struct stream *s)
 		if (r == 1)
 			resolved(s, &answer);
 		else if (r < 0)
-			refuse(s, EGRESS_V_FAILED, r == -EBUSY ? "too many names are being resolved, and not answered"
+			refuse(s, EGRESS_V_FAILED, r == -EBUSY ? "too many names are being resolved"
 							       : "the name cannot be resolved");
 		return;
 	}
@@ -626,7 +626,7 @@ static int name_it(struct stream *s)
 	return index;
 }
 
-/* What the address it was made to stands for. */
+/* Finds the target of an accepted connection by the address it was made to. */
 static void begin(struct stream *s)
 {
 	struct sandbox *b = s->sandbox;
@@ -643,7 +643,7 @@ static void begin(struct stream *s)
 		return;
 	}
 	if (!s->name)
-		refuse(s, EGRESS_V_DENIED, "no name was ever given this address");
+		refuse(s, EGRESS_V_DENIED, "this address is not the answer to a DNS query of the sandbox");
 	else
 		stream_aim(s);
 }
@@ -666,9 +666,9 @@ bool stream_accept(struct sandbox *b)
 	}
 	why = meter_stream(&b->meter, &b->tree->meter);
 	if (!why && b->meter.counts.concurrent >= egress_share(b->g))
-		why = "too many connections at once";
+		why = "too many concurrent connections";
 	if (!why && tenant_full(b->g, b->tenant))
-		why = "the tenant's sandboxes have too many connections at once";
+		why = "too many concurrent connections of the tenant's sandboxes";
 	len = sizeof(to);
 	if (getsockname(fd, (struct sockaddr *)&to, &len) < 0 || !(s = make(b, fd))) {
 		close(fd);

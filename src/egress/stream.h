@@ -1,7 +1,7 @@
 /*
- * One connection of a sandbox. Accepted, it has a target (the address it was made to, which may stand for a name, or
- * what it asks a proxy for), which is looked up in the policy; it is connected while its first bytes are looked at, and
- * those wait until they are known to be for that target. See docs/design/0010-egress.md.
+ * One connection of a sandbox. After accept(2) its target (the address it was made to, which may be the synthetic address
+ * of a name, or what it asks a proxy for) is looked up in the policy. The server is connected while the first bytes are
+ * inspected; they are held until they are known to be for that target. See docs/design/0010-egress.md.
  */
 #pragma once
 #include "egress/sandbox.h"
@@ -49,7 +49,7 @@ struct stream {
 	struct upstream *upstream;
 	struct stream_http *http;
 	struct head_late *late; /* its first line has no end yet, and passes as it comes */
-	struct stream_retry *retry; /* TLS whose server may ask for a second ClientHello, or has: ->retry_asked */
+	struct stream_retry *retry; /* TLS, while the server may ask for a second ClientHello, or has (->retry_asked) */
 	struct mitm *mitm;
 	struct refused *refused;
 	struct name *name; /* NULL: by address */
@@ -61,7 +61,7 @@ struct stream {
 	uint8_t stage, asked;
 	bool up; /* the server is connected */
 	bool looking; /* at the first bytes */
-	bool stopped; /* the client's further bytes are for nobody */
+	bool stopped; /* further bytes of the client are dropped */
 	bool secrets; /* something was injected */
 	bool retry_asked;
 	bool nameless, ech; /* its ClientHello was: see stream_look.c */
@@ -91,7 +91,7 @@ void stream_judge(struct stream *s);
 /* The target is known (->name or ->addr, ->port): decides, resolves, connects. */
 void stream_aim(struct stream *s);
 
-/* stream_look.c: what the client's first bytes, or its requests, are. True: it goes on with the bytes (->out.pass). */
+/* stream_look.c: inspects the client's first bytes, or its requests. True: the bytes are forwarded (->out.pass). */
 void stream_look(struct stream *s);
 /* Why the policy does not let through what its ClientHello was. NULL: it does, or there was none. */
 const char *stream_unsure(const struct stream *s);
@@ -109,7 +109,7 @@ bool stream_retry_server(struct stream *s); /* the server's first; false: too fe
 
 /* stream_proxy.c */
 void stream_ask(struct stream *s); /* reads what the client wants of a proxy */
-bool stream_granted(struct stream *s); /* tells it that the server is there; false: it is gone */
+bool stream_granted(struct stream *s); /* answers the proxy's client: connected; false: the stream was freed */
 
 /* stream_mitm.c: hands the stream over when something is injected there, or its rule says that TLS is terminated. */
 bool stream_terminates(const struct stream *s); /* its rule does */

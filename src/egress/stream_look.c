@@ -9,7 +9,7 @@ static_assert(HEAD_MAX >= HELLO_MAX, "one buffer holds both");
 
 /* ---- whose is it ------------------------------------------------------------------------------------------------- */
 
-/* Whether somebody who speaks of @name may do so on this stream. */
+/* Whether a request or ClientHello for @name is allowed on this stream. */
 static bool name_fits(const struct stream *s, const char *name)
 {
 	uint16_t rule;
@@ -37,7 +37,7 @@ static void mismatch(struct stream *s, const char *what, const struct look_to *t
 		net_addr_text(&to->addr, text);
 	else
 		snprintf(text, sizeof(text), "%s", to->name);
-	snprintf(why, sizeof(why), "%s says '%.120s', which is not where this connection goes", what, text);
+	snprintf(why, sizeof(why), "%s names '%.120s', which is not the host of this connection", what, text);
 	refuse(s, EGRESS_V_DENIED, why);
 }
 
@@ -58,7 +58,7 @@ bool stream_charge(struct stream *s)
 	else
 		net_addr_text(&s->addr, text);
 	if (most && !n && (n = names_get(&b->names, text, now)) && !n->told) {
-		n->told = true; /* an address that is only counted here is nothing to be kept */
+		n->told = true; /* an address is only counted here: the owner does not store it */
 		b->names.untold--;
 	}
 	if (tree_most)
@@ -76,7 +76,7 @@ static bool charge(struct stream *s)
 {
 	if (stream_charge(s))
 		return true;
-	refuse(s, EGRESS_V_BUDGET, "too many requests to this host within a minute");
+	refuse(s, EGRESS_V_BUDGET, "too many requests per minute to this host");
 	return false;
 }
 
@@ -90,8 +90,8 @@ static void pass(struct stream *s)
 }
 
 /*
- * A stream that a rule by name lets through has to say that name. Servers choose by what is inside of ECH, which nobody
- * on the way can read; what only looks like ECH (GREASE) cannot be told from it.
+ * A stream that a rule permits by name must contain that name. With ECH the server uses an encrypted name that egress
+ * cannot read; GREASE, which only looks like ECH, cannot be distinguished from it.
  */
 const char *stream_unsure(const struct stream *s)
 {
@@ -102,8 +102,8 @@ const char *stream_unsure(const struct stream *s)
 	if (s->nameless)
 		return "TLS without a server name (SNI), to a host that is allowed by name";
 	if (s->ech && !(policy_name_options(p, outer, s->name->text, s->port) & NET_RULE_ECH))
-		return "TLS with encrypted_client_hello (ECH), which can hide another name: its rule says neither +ech nor "
-		       "+terminate";
+		return "TLS with encrypted_client_hello (ECH), which can hide another name: the rule has neither +ech "
+		       "nor +terminate";
 	return NULL;
 }
 
@@ -142,7 +142,8 @@ static void look_tls(struct stream *s, const uint8_t *data, size_t len)
 		break;
 	case LOOK_NOT:
 		if (stream_wants_mitm(s, true)) {
-			refuse(s, EGRESS_V_DENIED, "only TLS is spoken where a secret is injected or TLS terminated");
+			refuse(s, EGRESS_V_DENIED,
+			       "only TLS is allowed where a secret is injected or TLS is terminated");
 			return;
 		}
 		break;
@@ -161,7 +162,7 @@ static void watch(struct stream *s, const char *data, size_t len)
 	struct head_late *l;
 
 	if (stream_terminates(s)) {
-		refuse(s, EGRESS_V_DENIED, "neither TLS nor HTTP, to a host whose rule says +terminate");
+		refuse(s, EGRESS_V_DENIED, "neither TLS nor HTTP, but the host's rule has +terminate");
 		return;
 	}
 	if (!charge(s))
@@ -174,7 +175,7 @@ static void watch(struct stream *s, const char *data, size_t len)
 	s->late = l;
 	/* What was not taken from the socket yet is seen when it is. */
 	if (s->out.len && !head_late(l, data, len)) {
-		refuse(s, EGRESS_V_DENIED, "an HTTP request that begins like none");
+		refuse(s, EGRESS_V_DENIED, "malformed HTTP request");
 		return;
 	}
 	s->looking = false;
@@ -195,11 +196,11 @@ void stream_late(struct stream *s)
 	if (n == 0 || n == -EAGAIN)
 		return;
 	if (n < 0) {
-		stream_end(s, EGRESS_V_FAILED, "the sandbox broke off");
+		stream_end(s, EGRESS_V_FAILED, "the sandbox closed the connection early");
 		return;
 	}
 	if (!head_late(s->late, s->out.buf + s->out.off, s->out.len)) {
-		refuse(s, EGRESS_V_DENIED, "an HTTP request that begins like none");
+		refuse(s, EGRESS_V_DENIED, "malformed HTTP request");
 		return;
 	}
 	s->out.pass = s->out.len;
@@ -284,7 +285,7 @@ static void look_without_taking(struct stream *s)
 			s->client.in = true; /* all of it is still there */
 	}
 	if (s->stage == STREAM_AIMED && s->a.fd >= 0 && !s->mitm && s->looking && (s->client.hup || n == HEAD_MAX))
-		refuse(s, EGRESS_V_DENIED, "its first bytes make no whole");
+		refuse(s, EGRESS_V_DENIED, "incomplete TLS hello or request head");
 }
 
 void stream_look(struct stream *s)
@@ -294,7 +295,7 @@ void stream_look(struct stream *s)
 
 	if (stream_wants_mitm(s, true) || stream_wants_mitm(s, false)) {
 		if (s->out.len)
-			refuse(s, EGRESS_V_DENIED, "bytes came before the proxy had answered");
+			refuse(s, EGRESS_V_DENIED, "unexpected bytes before the proxy's answer");
 		else if (s->client.in)
 			look_without_taking(s);
 		return;
@@ -316,7 +317,7 @@ void stream_look(struct stream *s)
 	else if (!look_odd(s, (const uint8_t *)data, s->out.len))
 		look_http(s, data, s->out.len);
 	if (s->stage == STREAM_AIMED && s->looking && (s->out.eof || s->out.len >= HEAD_MAX))
-		refuse(s, EGRESS_V_DENIED, "its first bytes make no whole");
+		refuse(s, EGRESS_V_DENIED, "incomplete TLS hello or request head");
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -325,7 +326,7 @@ void stream_look(struct stream *s)
 static bool one_head(struct stream *s, const struct head *h)
 {
 	if (h->connect) {
-		refuse(s, EGRESS_V_DENIED, "CONNECT is for the proxy at 198.18.0.1:3128");
+		refuse(s, EGRESS_V_DENIED, "CONNECT is only for the proxy at 198.18.0.1:3128");
 		return false;
 	}
 	if (!host_fits(s, &h->host)) {
@@ -416,7 +417,7 @@ void stream_answer(struct stream *s)
 		return;
 	r = relay_hold(&s->sandbox->g->relay, &s->in, &s->server, RELAY_READ);
 	if (r < 0 && r != -EAGAIN) {
-		stream_end(s, EGRESS_V_FAILED, "the server broke off");
+		stream_end(s, EGRESS_V_FAILED, "the server closed the connection early");
 		return;
 	}
 	n = s->in.len - before;

@@ -22,7 +22,7 @@ static const char *on_request(void *arg, bool first)
 	struct stream *s = arg;
 
 	s->secrets |= first;
-	return stream_charge(s) ? NULL : "too many requests to this host within a minute";
+	return stream_charge(s) ? NULL : "too many requests per minute to this host";
 }
 
 static size_t on_may(void *arg, size_t want)
@@ -32,7 +32,7 @@ static size_t on_may(void *arg, size_t want)
 	uint64_t wait, n;
 	const char *why;
 
-	/* What is used up is told by on_moved(): here only the time counts. */
+	/* on_moved() handles a budget that is used up: here only the time matters. */
 	n = meter_bytes(&b->meter, &b->tree->meter, true, b->g->loop.now, &wait, &why);
 	if (!n && !why) {
 		b->late = loop_timer_set(&b->g->loop, &b->timer, b->g->loop.now + wait) == 0;

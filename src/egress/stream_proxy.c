@@ -41,10 +41,10 @@ static void aim_at(struct stream *s, const struct look_to *to)
 			return;
 		}
 	} else if ((index = names_index(&to->addr)) != -1) {
-		/* Some programs look names up and ask the proxy for what they were told. */
+		/* Some programs resolve names themselves and ask the proxy for the synthetic address. */
 		s->name = index >= 0 ? names_at(&b->names, (uint32_t)index) : NULL;
 		if (!s->name) {
-			refuse(s, EGRESS_V_DENIED, "no name was ever given this address");
+			refuse(s, EGRESS_V_DENIED, "this address is not the answer to a DNS query of the sandbox");
 			return;
 		}
 	}
@@ -78,7 +78,7 @@ static void ask_http(struct stream *s)
 	if (look == LOOK_MORE)
 		return;
 	if (look != LOOK_YES) {
-		refuse(s, EGRESS_V_DENIED, look == LOOK_NOT ? "what came to the HTTP proxy is no HTTP" : why);
+		refuse(s, EGRESS_V_DENIED, look == LOOK_NOT ? "not an HTTP request, at the HTTP proxy" : why);
 		return;
 	}
 	to = h->host;
@@ -102,7 +102,7 @@ static void ask_http(struct stream *s)
 static void ask_socks(struct stream *s)
 {
 	const uint8_t *data = (const uint8_t *)s->out.buf + s->out.off;
-	const char *why = "what came to the SOCKS proxy is no SOCKS";
+	const char *why = "not a SOCKS request, at the SOCKS proxy";
 	uint8_t code = SOCKS_FAILED, reply[SOCKS_REPLY];
 	struct look_to to = { 0 };
 	size_t n = 0;

@@ -49,7 +49,7 @@ bool stream_retry_server(struct stream *s)
 	if (!s->server.in)
 		return false;
 	n = recv(s->server.fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
-	look = n > 0 ? hello_retry(bytes, (size_t)n) : LOOK_NOT; /* its end, or an error, is for who reads next */
+	look = n > 0 ? hello_retry(bytes, (size_t)n) : LOOK_NOT; /* the next read gets the end, or an error */
 	if (n < 0 && errno == EAGAIN)
 		look = LOOK_MORE;
 	if (look == LOOK_MORE && !s->server.hup) {
@@ -78,7 +78,7 @@ static bool look_at_one(struct stream *s)
 	n = RECORD + ((size_t)data[3] << 8 | data[4]);
 	if (data[0] != HELLO_RECORD) { /* what belongs to the first one, and is skipped: data sent early, a change of ciphers for old routers */
 		if (n > RECORD + RECORD_MOST)
-			refuse(s, EGRESS_V_DENIED, "TLS records that make no sense");
+			refuse(s, EGRESS_V_DENIED, "invalid TLS records");
 		else if (len >= n)
 			s->out.pass += (uint32_t)n;
 		return len >= n && s->stage == STREAM_AIMED;
@@ -89,7 +89,7 @@ static bool look_at_one(struct stream *s)
 	case LOOK_YES:
 		s->ech |= h.ech;
 		if (strcmp(h.name, s->retry->name))
-			why = "the TLS client's second ClientHello has another name than its first";
+			why = "the TLS client's second ClientHello names another host than its first";
 		else
 			why = stream_unsure(s);
 		if (!why) {
@@ -100,7 +100,7 @@ static bool look_at_one(struct stream *s)
 	case LOOK_BAD:
 		break;
 	case LOOK_NOT:
-		why = "the server asked for a second ClientHello, and the client said something else";
+		why = "the server requested a second ClientHello, but the client sent something else";
 		break;
 	}
 	refuse(s, EGRESS_V_DENIED, why);
@@ -130,7 +130,7 @@ void stream_retry(struct stream *s)
 	if (n == 0)
 		s->out.len = s->out.pass; /* half a record is none */
 	else if (n == -ENOBUFS)
-		refuse(s, EGRESS_V_DENIED, "TLS records that make no sense");
+		refuse(s, EGRESS_V_DENIED, "invalid TLS records");
 	else if (n != -EAGAIN)
 		stream_broke(s);
 }

@@ -445,9 +445,9 @@ TEST(tls_that_begins_as_no_client_does_is_reset_where_a_rule_has_a_name)
 
 	CHECK(begin(&b));
 	CHECK(!bytes_pass(odd_alert, sizeof(odd_alert)));
-	CHECK(denied_for("something else than a ClientHello"));
+	CHECK(denied_for("does not begin with a ClientHello"));
 	CHECK(!bytes_pass(odd_version, sizeof(odd_version)));
-	CHECK(denied_for("records make no sense"));
+	CHECK(denied_for("records are invalid"));
 	CHECK(!bytes_pass(odd_ssl2, sizeof(odd_ssl2)));
 	CHECK(denied_for("SSL 3 and older"));
 	/* Other protocols. */
@@ -757,7 +757,7 @@ TEST(a_server_that_is_not_there_is_told_as_such_and_not_each_time)
 	for (uint32_t times = 0, told = 0; times < 20; times += w.last.times) {
 		CHECK(told++ < 12 && world_stream(&w, EGRESS_STREAM));
 		CHECK_EQ(w.last.verdict, EGRESS_V_FAILED);
-		CHECK_CONTAINS(w.last.reason, "cannot be reached");
+		CHECK_CONTAINS(w.last.reason, "is unreachable");
 	}
 	server = -1;
 	CHECK(finish());

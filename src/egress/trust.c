@@ -99,5 +99,6 @@ void trust_why(SSL *ssl, const char *name, char *out, unsigned size)
 		snprintf(out, size, "the certificate of %s is not trusted: %s", name,
 			 X509_verify_cert_error_string(code));
 	else
-		snprintf(out, size, "no TLS connection to %s: %s", name, text ? text : "it broke off");
+		snprintf(out, size, "no TLS connection to %s: %s", name,
+			 text ? text : "it closed the connection early");
 }

@@ -20,7 +20,7 @@ struct upstream_past {
 };
 
 /*
- * fd >= 0: connected at once, *ret_addr says to where. -EINPROGRESS: *ret goes on, and calls @fn. Else -errno.
+ * fd >= 0: connected at once, to *ret_addr. -EINPROGRESS: *ret continues, and calls @fn. Else -errno.
  * @n is at most UPSTREAM_ADDRS.
  */
 int upstream_start(struct loop *loop, struct upstream_past *past, const struct net_addr *addr, unsigned n,

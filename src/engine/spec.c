@@ -11,7 +11,7 @@ static int check_text(const char *s, size_t size, const char *what, struct err *
 		return err_set(e, ERR_INVALID, -EINVAL, "%s: longer than %zu bytes", what, size - 1);
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
-			return err_set(e, ERR_INVALID, -EINVAL, "%s: holds a control character", what);
+			return err_set(e, ERR_INVALID, -EINVAL, "%s: contains a control character", what);
 	return 0;
 }
 
@@ -48,29 +48,39 @@ static int check_target(const char *s, const char *what, struct err *e)
 		size_t n = strlen(ours[i]);
 
 		if (!strncmp(p, ours[i], n) && (!p[n] || p[n] == '/'))
-			return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': %s belongs to the sandbox itself", what, s,
-				       ours[i]);
+			return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': %s is reserved for the sandbox itself", what,
+				       s, ours[i]);
 	}
 	if (!strcmp(p, "/") || !strcmp(p, "/."))
-		return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': the root is given by the image", what, s);
+		return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': the root comes from the image", what, s);
 	return 0;
+}
+
+/* A size below the minimum is often a number of megabytes without its M. */
+static int too_few_bytes(const char *what, const char *least, uint64_t bytes, struct err *e)
+{
+	char hint[40] = "";
+
+	if (bytes >= 8 && bytes < 64 * KIB)
+		snprintf(hint, sizeof(hint), "; did you mean \"%lluM\"?", (unsigned long long)bytes);
+	return err_set(e, ERR_INVALID, -EINVAL, "%s must be at least %s (got %llu bytes%s)", what, least,
+		       (unsigned long long)bytes, hint);
 }
 
 int spec_check_limits(const struct spec_limits *l, struct err *e)
 {
 	if (l->memory && l->memory < 8 * MIB)
-		return err_set(e, ERR_INVALID, -EINVAL, "memory: %llu bytes, and at least 8M is needed",
-			       (unsigned long long)l->memory);
+		return too_few_bytes("memory", "8M", l->memory, e);
 	if (l->disk && l->disk < 64 * KIB)
-		return err_set(e, ERR_INVALID, -EINVAL, "disk: %llu bytes, and at least 64K is needed",
-			       (unsigned long long)l->disk);
+		return too_few_bytes("disk", "64K", l->disk, e);
 	if (l->inodes && l->inodes < 64)
-		return err_set(e, ERR_INVALID, -EINVAL, "inodes %llu: at least 64 are needed",
+		return err_set(e, ERR_INVALID, -EINVAL, "inodes must be at least 64 (got %llu)",
 			       (unsigned long long)l->inodes);
 	if (l->pids && l->pids < 2)
-		return err_set(e, ERR_INVALID, -EINVAL, "pids %u: at least 2 are needed, one is the agent", l->pids);
+		return err_set(e, ERR_INVALID, -EINVAL, "pids must be at least 2, one of them for the agent (got %u)",
+			       l->pids);
 	if (l->cpu_milli && l->cpu_milli < 10)
-		return err_set(e, ERR_INVALID, -EINVAL, "cpus: at least 0.01 is needed");
+		return err_set(e, ERR_INVALID, -EINVAL, "cpus must be at least 0.01");
 	return 0;
 }
 
@@ -78,23 +88,26 @@ static int check_layers(const struct sandbox_spec *s, struct err *e)
 {
 	if (s->layers > SPEC_LAYERS) {
 		err_set(e, ERR_INVALID, -E2BIG, "layers: at most %d", SPEC_LAYERS);
-		err_remedy(e, "begin anew: copy what is needed into a sandbox of the image alone, and seal that");
+		err_remedy(e, "start anew: copy what is needed into a sandbox of the image alone, and seal that");
 		return -E2BIG;
 	}
 	for (uint32_t i = 0; i < s->layers; i++)
 		if (strnlen(s->layer[i], ID_SIZE) != ID_LEN || !id_valid(s->layer[i]))
-			return err_set(e, ERR_INVALID, -EINVAL, "layer %u: not an id", i);
+			return err_set(e, ERR_INVALID, -EINVAL, "layer %u: invalid id", i);
 	return 0;
 }
 
 static int check_disk(const struct sandbox_spec *s, struct err *e)
 {
 	if (!s->disk[0])
-		return s->flags & SPEC_DISK_AGAIN ? err_set(e, ERR_INVALID, -EINVAL, "disk: which one goes on is not said") : 0;
+		return s->flags & SPEC_DISK_AGAIN ?
+			       err_set(e, ERR_INVALID, -EINVAL, "disk: the id of the disk to continue is missing") :
+			       0;
 	if (strnlen(s->disk, sizeof(s->disk)) != ID_LEN || !id_valid(s->disk))
-		return err_set(e, ERR_INVALID, -EINVAL, "disk: not an id");
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: invalid id");
 	if (!(s->flags & SPEC_DISK) || s->flags & SPEC_VM)
-		return err_set(e, ERR_INVALID, -EINVAL, "disk: only a container with storage 'disk' has one that stays");
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "disk: only a container with storage 'disk' has a persistent disk");
 	return 0;
 }
 
@@ -106,7 +119,7 @@ static int check_vm(const struct sandbox_spec *s, struct err *e)
 		return -EOPNOTSUPP;
 	}
 	if (s->limits.memory < SPEC_VM_MEMORY)
-		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs a size of at least %lluM",
+		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs at least %lluM",
 			       (unsigned long long)(SPEC_VM_MEMORY / MIB));
 	if (s->limits.disk && s->limits.disk < SPEC_VM_DISK)
 		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least 16M");
@@ -120,15 +133,16 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 	if (s->flags & ~SPEC_FLAGS)
 		return err_set(e, ERR_INVALID, -EINVAL, "spec: unknown flags");
 	if (s->flags & SPEC_MEMORY && !s->layers)
-		return err_set(e, ERR_INVALID, -EINVAL, "spec: memory, but no layer that has it");
+		return err_set(e, ERR_INVALID, -EINVAL, "spec: memory, but no layer with memory");
 	if (s->nmounts > SPEC_MOUNTS)
 		return err_set(e, ERR_INVALID, -EINVAL, "mount: at most %d", SPEC_MOUNTS);
 	if (s->ntmpfs > SPEC_TMPFS)
 		return err_set(e, ERR_INVALID, -EINVAL, "tmpfs: at most %d", SPEC_TMPFS);
 	if (s->uid > 65535 || s->gid > 65535)
-		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: ids go up to 65535", s->uid, s->gid);
+		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: ids must be at most 65535", s->uid, s->gid);
 	if (s->uid == AGENT_UID || s->gid == AGENT_UID)
-		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: %u is the agent's own", s->uid, s->gid, AGENT_UID);
+		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: %u is reserved for the agent", s->uid, s->gid,
+			       AGENT_UID);
 	r = check_text(s->image, SPEC_PATH, "image", e);
 	if (r == 0 && strcmp(s->image, "host"))
 		r = check_path(s->image, "image", e);
@@ -154,7 +168,7 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 	if (r == 0 && s->flags & SPEC_NET)
 		r = steer_check(&s->net, e);
 	else if (r == 0 && (s->net.mode || s->net.n))
-		r = err_set(e, ERR_INVALID, -EINVAL, "spec: rules of a network it does not have");
+		r = err_set(e, ERR_INVALID, -EINVAL, "spec: rules without a network");
 	return r;
 }
 

@@ -215,6 +215,23 @@ TEST(limits_too_small_to_work_are_refused)
 	LIMIT(cpu_milli, 10);
 }
 
+TEST(a_size_without_its_unit_is_pointed_out)
+{
+	struct sandbox_spec s = good();
+
+	s.limits.memory = 256;
+	CHECK_EQ(check(&s), -EINVAL);
+	CHECK_STR(e.msg, "memory must be at least 8M (got 256 bytes; did you mean \"256M\"?)");
+	s = good();
+	s.limits.disk = 64 * KIB - 1;
+	CHECK_EQ(check(&s), -EINVAL);
+	CHECK_STR(e.msg, "disk must be at least 64K (got 65535 bytes; did you mean \"65535M\"?)");
+	s = good();
+	s.limits.memory = 4 * MIB;
+	CHECK_EQ(check(&s), -EINVAL);
+	CHECK_STR(e.msg, "memory must be at least 8M (got 4194304 bytes)");
+}
+
 TEST(what_is_beyond_the_counts_is_not_looked_at)
 {
 	struct sandbox_spec s = good();

@@ -67,7 +67,7 @@ static int read_header(struct answer *a, char *line, const char **ret_why)
 	while (parse_is_token((unsigned char)*p))
 		p++;
 	if (p == line || *p != ':')
-		return bad(ret_why, "a header's name holds what it must not");
+		return bad(ret_why, "a header's name contains an invalid character");
 	*p++ = '\0';
 	while (*p == ' ' || *p == '\t')
 		p++;
@@ -106,7 +106,7 @@ static int read_framing(struct answer *a, const char **ret_why)
 		if (!strcasecmp(a->header[i].name, "content-length")) {
 			lengths++;
 			if (read_length(a->header[i].value, &a->length) < 0)
-				return bad(ret_why, "its Content-Length is no number");
+				return bad(ret_why, "its Content-Length is not a number");
 		} else if (!strcasecmp(a->header[i].name, "transfer-encoding")) {
 			codings++;
 			if (strcasecmp(a->header[i].value, "chunked") != 0)
@@ -114,7 +114,7 @@ static int read_framing(struct answer *a, const char **ret_why)
 		}
 	}
 	if (lengths + codings > 1)
-		return bad(ret_why, "its body's length is said in two ways");
+		return bad(ret_why, "its body's length is given twice");
 	a->chunked = codings;
 	a->left = a->length > 0 ? (uint64_t)a->length : 0;
 	return 0;
@@ -142,11 +142,11 @@ static int whole_head(struct answer *a, const char **ret_why)
 	llhttp_init(l, HTTP_RESPONSE, &settings);
 	l->data = a;
 	if (llhttp_execute(l, a->head, a->len) != HPE_PAUSED || l->http_major != 1 || l->http_minor > 1)
-		return bad(ret_why, "it is no HTTP/1.1");
+		return bad(ret_why, "it is not HTTP/1.1");
 	llhttp_resume(l);
 	a->status = l->status_code;
 	if (a->status < 100 || a->status > 599)
-		return bad(ret_why, "its status is none");
+		return bad(ret_why, "its status is invalid");
 	a->n = 0;
 	a->length = -1;
 	line = strchr(a->head, '\n') + 1;
@@ -164,10 +164,10 @@ static int whole_head(struct answer *a, const char **ret_why)
 	if (a->status == 101)
 		return a->may_upgrade && !a->chunked && a->length <= 0 ?
 			       (a->state = ANSWER_UPGRADED, 0) :
-			       bad(ret_why, "it changes the protocol and nobody asked for it");
+			       bad(ret_why, "it switches protocols without an Upgrade request");
 	if (a->status < 200) {
 		a->len = 0;
-		return ++a->early > ANSWER_EARLY_MAX ? bad(ret_why, "it never comes to its answer") : 0;
+		return ++a->early > ANSWER_EARLY_MAX ? bad(ret_why, "it contains no final answer") : 0;
 	}
 	if (a->no_body || a->status == 204 || a->status == 304 || !a->length)
 		a->state = ANSWER_END;
@@ -210,7 +210,7 @@ static ssize_t feed_head(struct answer *a, const char *p, size_t n, const char *
 	int r = 0;
 
 	if (used < 0)
-		return bad(ret_why, "its head holds what it must not");
+		return bad(ret_why, "its head contains an invalid character");
 	if (a->len + (size_t)used > ANSWER_HEAD_MAX)
 		return bad(ret_why, "its head is too large");
 	for (cap = a->cap ? a->cap : 1024; cap < a->len + (size_t)used + 1; cap *= 2)
@@ -245,7 +245,7 @@ ssize_t answer_feed(struct answer *a, char *p, size_t n, size_t *ret_len, const 
 		*ret_len = (size_t)(a->to - p);
 		if (r == HPE_PAUSED && a->state == ANSWER_END)
 			return (ssize_t)(llhttp_get_error_pos(&a->parser) - p);
-		return r == HPE_OK ? (ssize_t)n : bad(ret_why, "its chunks make no sense");
+		return r == HPE_OK ? (ssize_t)n : bad(ret_why, "its chunks are invalid");
 	}
 	if (a->length >= 0) {
 		if (n > a->left)

@@ -1,7 +1,7 @@
 /*
- * The other side of HTTP/1.1: what a server answers to one request, as bytes of somebody who may mean harm. The head is
- * taken whole, then content is handed out without what stands around it. Strict as parse.c is: what could be understood
- * in two ways is refused.
+ * The client side of HTTP/1.1: parses a server's answer to one request. The server may be hostile. The head is parsed
+ * when it is complete, then the content is handed out without its framing. As strict as parse.c: what could be
+ * understood in two ways is refused.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 enum answer_state {
 	ANSWER_HEAD, /* more of it is needed */
 	ANSWER_BODY,
-	ANSWER_END, /* whole; what follows is nobody's */
+	ANSWER_END, /* complete; bytes that follow belong to no answer */
 	ANSWER_UPGRADED, /* what follows is another protocol's */
 };
 

@@ -104,7 +104,7 @@ static void closed(uv_handle_t *h)
 	server_gone(s);
 }
 
-/* The last of a dead connection: who waited for it is told. */
+/* Frees a dead connection, after the call of its layer's `gone`. */
 static void bury(struct conn *c)
 {
 	struct http_server *s = c->server;
@@ -192,7 +192,7 @@ static size_t consume(struct conn *c, char *p, size_t n)
 {
 	switch (c->state) {
 	case CONN_HEAD:
-		/* Who reads no answers gets no further ones; who asks a lot at once is not alone here. */
+		/* A client with unread answers gets no more of them; one with many requests waits for other clients. */
 		return c->queued || c->served == TURN_REQUESTS ? 0 : feed_head(c, p, n);
 	case CONN_REQ:
 		return req_feed(c->req, p, n);
@@ -277,7 +277,7 @@ static void feed(struct conn *c, char *p, size_t n)
 		return;
 	}
 	memcpy(c->in.data, p, n);
-	explicit_bzero(p, n); /* it may be part of a body of which nothing is to stay; who reads that is given the copy */
+	explicit_bzero(p, n); /* it may belong to a body that must be wiped; its reader gets the copy */
 	c->in.off = 0;
 	c->in.len = n;
 }
@@ -297,7 +297,7 @@ static bool feed_kept(struct conn *c)
 	return used;
 }
 
-/* The client will send nothing more. Who reads events cannot be told apart from who left, but by sending something. */
+/* The client will send nothing more. Only a write shows whether it still reads events or has left. */
 static void end_of_input(struct conn *c)
 {
 	if (!c->eof && c->state == CONN_REQ && c->req->sse)
@@ -305,7 +305,7 @@ static void end_of_input(struct conn *c)
 	c->eof = true;
 }
 
-/* Tells a tunnel, once all that came before has been delivered. True when it did. */
+/* Reports the end of input to a tunnel, after all earlier bytes were delivered. True when it did. */
 static bool tunnel_end_of_input(struct conn *c)
 {
 	return c->state == CONN_TUNNEL && c->eof && !c->in.len && tunnel_eof(c->tunnel);
@@ -330,7 +330,7 @@ static bool feed_tls(struct conn *c)
 	return true;
 }
 
-/* Somebody has left the "s" out: an answer says more than an alert that no program shows. */
+/* A client uses http:// on a TLS port: a plain HTTP answer explains more than an alert that no program shows. */
 static void look_for_tls(struct conn *c, char first)
 {
 	if (!c->seen && first >= 'A' && first <= 'Z') {
@@ -372,7 +372,7 @@ static bool wants_input(const struct conn *c)
 	case CONN_HEAD:
 		return !c->queued;
 	case CONN_REQ:
-		/* Bytes of the next request, and the client's end of file, may be seen; not a body nobody wants yet. */
+		/* Bytes of the next request, and the client's end of file, may be seen; not a body before its handler asks for it. */
 		return c->req->body_done || req_wants_body(c->req);
 	case CONN_WS:
 		return ws_wants(c->ws);
@@ -404,7 +404,7 @@ static void at_eof(struct conn *c)
 	case CONN_WS:
 		conn_kill(c);
 		break;
-	case CONN_TUNNEL: /* its other half goes on; tunnel_callbacks tells */
+	case CONN_TUNNEL: /* its other direction stays open; tunnel_callbacks reports the end */
 	case CONN_DEAD:
 		break;
 	}
@@ -451,8 +451,8 @@ static void settle(struct conn *c)
 	if (c->queued)
 		events |= UV_WRITABLE;
 	/*
-	 * Something must be asked for, or a connection that breaks is not heard of. Where both sides have said all they
-	 * will, the kernel says the same as of a broken one: a tunnel whose last bytes wait is then heard of by nobody.
+	 * Without any requested event, a broken connection would not be noticed. When both directions are shut down, the
+	 * kernel reports the same event as for a broken connection, so a tunnel whose last bytes wait requests none.
 	 */
 	if (!events && !(c->state == CONN_TUNNEL && c->shut))
 		events = c->hup || c->eof ? UV_PRIORITIZED : UV_DISCONNECT;
@@ -519,7 +519,7 @@ void conn_event(uv_poll_t *h, int status, int events)
 		receive(c);
 	if (events & UV_DISCONNECT)
 		c->hup = true;
-	/* Asked for only to hear of what comes unasked (HUP); nobody has a reason to send urgent bytes. */
+	/* Requested only to receive HUP, which is always reported; urgent bytes are not expected. */
 	if (events & UV_PRIORITIZED)
 		conn_kill(c);
 	conn_turn(c);

@@ -21,10 +21,10 @@ typedef struct ssl_ctx_st SSL_CTX;
 
 #define READ_SIZE (64U * 1024U) /* one per server; also the most a connection may keep of what it cannot use yet */
 #define TLS_READ_SIZE (20U * 1024U) /* OpenSSL's buffer keeps the size it once had */
-#define DISCARD_MAX (64U * 1024U) /* of a body nobody asked for */
+#define DISCARD_MAX (64U * 1024U) /* of a body that no handler reads */
 #define LINGER_MAX                                                                                                     \
 	(64U * 1024U * 1024U) /* read and thrown away after the last answer, so that it is not lost by a reset */
-#define OUT_MAX (64U * 1024U * 1024U) /* copies waiting to be sent; who writes on and on without looking is cut */
+#define OUT_MAX (64U * 1024U * 1024U) /* copies waiting to be sent; a connection whose writer ignores this is cut */
 #define SET_MAX (32U * 1024U) /* headers of an answer */
 #define CHUNK_EXTRA_MAX 4096U /* bytes of a chunked body between two bytes of content, trailers too */
 #define BODY_RATE_MIN 64U /* bytes a second, over any body_ms */
@@ -173,7 +173,7 @@ struct conn {
 	} in; /* read, but not to be used yet */
 	struct outs out;
 	size_t queued;
-	unsigned *count; /* whom it counts for: connections, and bytes of ->queued */
+	unsigned *count; /* connections of the owner, and its bytes of ->queued */
 	size_t *unsent;
 	unsigned lent; /* nodes of out */
 	size_t lingered;
@@ -244,12 +244,12 @@ void conn_write_raw(struct conn *c, const struct out_piece *p, size_t n);
 void conn_write_own(struct conn *c, char *own, const char *data, size_t len);
 void conn_flush(struct conn *c);
 void conn_out_free(struct conn *c);
-void conn_give(struct conn *c, unsigned *count, size_t *unsent); /* NULL: nobody's */
+void conn_give(struct conn *c, unsigned *count, size_t *unsent); /* NULL: without an owner */
 /* Lent memory still queued becomes copies. */
 void conn_unlend(struct conn *c);
 
 /* --- parse.c --- */
-bool parse_is_token(unsigned char ch); /* may stand in a header's name */
+bool parse_is_token(unsigned char ch); /* allowed in a header's name */
 /*
  * Takes bytes of a head. Returns how many were used; *ret_status is 0 when more are needed, 1 when the head is whole,
  * else the HTTP status it is refused with and *ret_why the reason.
@@ -288,7 +288,7 @@ bool ws_callbacks(struct ws *w);
 void ws_queue_fell(struct ws *w);
 bool ws_wants(const struct ws *w);
 void ws_ping(struct ws *w);
-/* The connection is gone: tells the layer above unless it closed itself, and frees. */
+/* The connection was closed: calls the layer above unless that closed it, and frees. */
 void ws_gone(struct ws *w);
 
 /* --- tunnel.c --- */
@@ -296,7 +296,7 @@ size_t tunnel_feed(struct tunnel *t, const char *p, size_t n);
 bool tunnel_callbacks(struct tunnel *t);
 void tunnel_queue_fell(struct tunnel *t);
 bool tunnel_wants(const struct tunnel *t);
-bool tunnel_eof(struct tunnel *t); /* true when it was told just now */
+bool tunnel_eof(struct tunnel *t); /* true when this call has reported the end */
 bool tunnel_shuts(const struct tunnel *t); /* wants to, once all is sent */
 /* As ws_gone. */
 void tunnel_gone(struct tunnel *t);

@@ -11,7 +11,7 @@
  * thing ends it: the answer's end, or `gone` (the client hung up or was cut), after which it must not be touched
  * again. The next request of a connection is not looked at before the last has ended. Everything happens on the
  * loop's thread; no callback is called from within a call of these functions. So `gone` may be due but not yet called:
- * whoever ends the request in between is not told any more, and what is written in between falls flat.
+ * code that ends the request in between gets no call of `gone`, and what is written in between is dropped.
  */
 #pragma once
 #include <stdbool.h>
@@ -39,8 +39,8 @@ struct http_opts {
 	struct uv_loop_s *loop;
 	void (*request)(void *arg, struct http_req *q);
 	/*
-	 * Whether a request is for somebody else, to be passed on: then its path and query are theirs, and not looked at
-	 * (no segments, no parameters). Asked when headers and http_path() are there; NULL: none is.
+	 * Whether a request is for another server and is forwarded: its path and query are then not parsed (no segments,
+	 * no parameters). Called when headers and http_path() are known; NULL: no request is foreign.
 	 */
 	bool (*foreign)(void *arg, const struct http_req *q);
 	void *arg;
@@ -68,7 +68,7 @@ const char *http_method_name(const struct http_req *q);
 /* The path as sent, without the query. */
 const char *http_path(const struct http_req *q);
 bool http_foreign(const struct http_req *q);
-/* What stands behind the "?", as sent; NULL without one. Of a foreign request only. */
+/* The text after the "?", as sent; NULL without one. Only for a foreign request. */
 const char *http_query_text(const struct http_req *q);
 /*
  * Its parts, decoded: "/v1/sandboxes/a%20b" has three. A path with an empty part, "." or "..", a NUL, a slash or a
@@ -103,12 +103,12 @@ const char *http_request_id(const struct http_req *q);
 
 /* The handler's own pointer, and what is called when the client is gone before the answer ended. */
 void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg);
-/* Room for what the layers above note about a request (who is it), 64 bytes, zeroed, aligned. */
+/* 64 bytes, zeroed and aligned, in which the layers above keep what they know of a request, such as its caller. */
 void *http_note(struct http_req *q);
 
 /*
- * Whose connection it is, for who wants to bound what one of many may take: it is counted in @count, and what it has
- * not taken yet of answers in @unsent, until it closes or is given to another.
+ * Assigns the connection to an owner whose use is limited: the connection is counted in @count, and the bytes of answers
+ * that its client has not read yet in @unsent, until it closes or is given to another owner.
  */
 void http_give(struct http_req *q, unsigned *count, size_t *unsent);
 unsigned http_conns_max(const struct http_req *q);
@@ -116,7 +116,7 @@ void http_last(struct http_req *q); /* the connection closes after this answer *
 
 /* Before its body is asked for: nothing of it stays in memory behind the request. */
 void http_body_wiped(struct http_req *q);
-/* Now, and not only when the request ends: before an answer that somebody takes for a promise. */
+/* Wipes the body now instead of when the request ends: for an answer that promises that the body was forgotten. */
 void http_body_forget(struct http_req *q);
 /* --- its body: one of these, in the handler or later; without any, it is thrown away (64 KiB, then cut) --- */
 /*
@@ -137,7 +137,7 @@ void http_body_resume(struct http_req *q);
 /* Before http_send/http_begin; text is copied; a value with control bytes is dropped. */
 void http_set(struct http_req *q, const char *name, const char *value);
 void http_setf(struct http_req *q, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* The answer is somebody else's, passed on: of ours only what the message itself needs is added to it. */
+/* The answer comes from another server and is forwarded: only the headers that the message itself needs are added. */
 void http_bare(struct http_req *q);
 /* Whole answer; @body is copied (or, when small, sent at once). Ends the request. */
 void http_send(struct http_req *q, int status, const char *type, const void *body, size_t len);
@@ -165,7 +165,7 @@ void http_reason(struct http_req *q, const char *text);
  * drops all.
  */
 void http_begin(struct http_req *q, int status, const char *type, int64_t len);
-/* Queues a copy. Who writes while http_queued() is above HTTP_HIGH should stop, and go on when @drain is called. */
+/* Queues a copy. A writer should stop while http_queued() is above HTTP_HIGH, and continue when @drain is called. */
 #define HTTP_HIGH (1U << 20)
 void http_write(struct http_req *q, const void *data, size_t len);
 /*

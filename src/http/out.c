@@ -78,7 +78,7 @@ static struct out *out_add(struct conn *c, size_t room)
 	return o;
 }
 
-/* -ENOMEM, or -E2BIG when more copies wait than anybody should have written. */
+/* -ENOMEM, or -E2BIG when the copies that wait exceed OUT_MAX. */
 static int enqueue(struct conn *c, const struct out_piece *p)
 {
 	struct out *o = TAILQ_LAST(&c->out, outs);

@@ -24,7 +24,7 @@ static int on_field(llhttp_t *l, const char *p, size_t n)
 	struct http_req *q = l->data;
 
 	(void)n;
-	if (q->started) /* a trailer: nobody asks for it */
+	if (q->started) /* a trailer: ignored */
 		return 0;
 	if (q->n_headers == HTTP_HEADERS_MAX)
 		return HPE_USER;
@@ -50,7 +50,7 @@ static int on_head(llhttp_t *l)
 	return HPE_PAUSED;
 }
 
-/* What stands between the content of chunks: llhttp takes some line ends without CR. */
+/* Checks the framing between the content of chunks, since llhttp accepts some line ends without CR. */
 static bool frame_plain(struct http_req *q, const char *end)
 {
 	for (; q->frame < end; q->frame++) {
@@ -121,14 +121,14 @@ static int cut_headers(struct http_req *q, const char **ret_why)
 		while (p < end && parse_is_token((unsigned char)*p))
 			p++;
 		if (p == name || p == end || *p != ':')
-			return refuse(ret_why, 400, "a header's name holds what it must not");
+			return refuse(ret_why, 400, "a header's name contains an invalid character");
 		*p++ = '\0';
 		while (*p == ' ' || *p == '\t')
 			p++;
 		value = p;
 		stop = memchr(value, '\r', (size_t)(end - value));
 		if (!stop)
-			return refuse(ret_why, 400, "a header without an end");
+			return refuse(ret_why, 400, "a header has no end");
 		while (stop > value && (stop[-1] == ' ' || stop[-1] == '\t'))
 			stop--;
 		*stop = '\0';
@@ -155,7 +155,7 @@ static int read_length(const char *text, int64_t *ret)
 	return 0;
 }
 
-/* What decides where the body ends, and who asks, must be said once and plainly. */
+/* Headers that decide where the body ends, and which caller sends the request, must be unambiguous and given once. */
 static int check_headers(struct http_req *q, const char **ret_why)
 {
 	unsigned hosts = 0, lengths = 0, codings = 0, tokens = 0;
@@ -171,24 +171,24 @@ static int check_headers(struct http_req *q, const char **ret_why)
 		} else if (!strcasecmp(name, "content-length")) {
 			lengths++;
 			if (read_length(value, &q->body_len) < 0)
-				return refuse(ret_why, 400, "Content-Length is no number");
+				return refuse(ret_why, 400, "Content-Length is not a number");
 		} else if (!strcasecmp(name, "transfer-encoding")) {
 			codings++;
 			if (strcasecmp(value, "chunked") != 0)
 				return refuse(ret_why, 400, "Transfer-Encoding must be chunked");
 		} else if (!strcasecmp(name, "expect")) {
 			if (strcasecmp(value, "100-continue") != 0)
-				return refuse(ret_why, 417, "Expect can only be 100-continue");
+				return refuse(ret_why, 417, "Expect may only be 100-continue");
 			q->expect = !q->v10;
 		}
 	}
 	if (hosts > 1 || (!hosts && !q->v10))
-		return refuse(ret_why, 400, "there must be one Host header");
-	/* Whoever stands in front of us, and we, might each believe another one. */
+		return refuse(ret_why, 400, "there must be exactly one Host header");
+	/* A proxy in front of this server might use another one of them than this server. */
 	if (tokens > 1)
-		return refuse(ret_why, 400, "there must be one Authorization header at most");
+		return refuse(ret_why, 400, "there may be only one Authorization header");
 	if (lengths > 1 || codings > 1 || (lengths && codings) || (codings && q->v10))
-		return refuse(ret_why, 400, "the body's length is said in two ways");
+		return refuse(ret_why, 400, "the body's length is given twice");
 	if (codings)
 		q->body_len = -1;
 	return 0;
@@ -214,7 +214,7 @@ static enum http_method method_of(uint8_t raw)
 	}
 }
 
-/* Between method, target and version stands one space each. */
+/* Method, target and version must be separated by exactly one space. */
 static bool line_plain(const struct http_req *q)
 {
 	const char *p = q->head, *end = memchr(p, '\r', q->head_len);
@@ -234,17 +234,17 @@ static int whole_head(struct http_req *q, const char **ret_why)
 	int status;
 
 	if (!line_plain(q))
-		return refuse(ret_why, 400, "the request line makes no sense");
+		return refuse(ret_why, 400, "the request line is invalid");
 	llhttp_init(l, HTTP_REQUEST, &settings);
 	l->data = q;
 	r = llhttp_execute(l, q->head, q->head_len);
 	if (r == HPE_INVALID_VERSION)
-		return refuse(ret_why, 505, "this server speaks HTTP/1.1");
+		return refuse(ret_why, 505, "this server supports only HTTP/1.1");
 	if (r != HPE_PAUSED || !q->url)
-		return refuse(ret_why, 400, "this is no HTTP request");
+		return refuse(ret_why, 400, "not an HTTP request");
 	llhttp_resume(l);
 	if (l->http_major != 1 || l->http_minor > 1)
-		return refuse(ret_why, 505, "this server speaks HTTP/1.1");
+		return refuse(ret_why, 505, "this server supports only HTTP/1.1");
 	q->v10 = !l->http_minor;
 	q->keep = llhttp_should_keep_alive(l);
 	q->upgrade = l->upgrade && l->method == HTTP_GET;
@@ -289,7 +289,7 @@ static int scan(struct http_req *q, unsigned char ch, const char **ret_why)
 {
 	if (q->cr) {
 		if (ch != '\n')
-			return refuse(ret_why, 400, "a line ends with CR and LF");
+			return refuse(ret_why, 400, "a line must end with CR and LF");
 		q->cr = false;
 		if (!q->line_len)
 			return 1;
@@ -299,9 +299,9 @@ static int scan(struct http_req *q, unsigned char ch, const char **ret_why)
 	} else if (ch == '\r') {
 		q->cr = true;
 	} else if ((ch < 0x20 && ch != '\t') || ch == 0x7f) {
-		return refuse(ret_why, 400, "a control byte in the head");
+		return refuse(ret_why, 400, "the head contains a control byte");
 	} else if (!q->line_len++ && (ch == ' ' || ch == '\t')) {
-		return refuse(ret_why, 400, "a folded header");
+		return refuse(ret_why, 400, "the head contains a folded header");
 	}
 	return 0;
 }
@@ -326,7 +326,7 @@ size_t parse_head(struct http_req *q, const char *p, size_t n, int *ret_status, 
 	if (r == 1 && !q->lines) {
 		/* An empty line before the request: some clients end a body with one. */
 		q->head_len = 0;
-		*ret_status = ++q->blank > 4 ? refuse(ret_why, 400, "empty lines instead of a request") : 0;
+		*ret_status = ++q->blank > 4 ? refuse(ret_why, 400, "empty lines in place of a request") : 0;
 	} else if (r == 1) {
 		*ret_status = whole_head(q, ret_why);
 	}

@@ -114,7 +114,7 @@ static int split_path(struct http_req *q, char *path)
 
 		if (q->n_segments == HTTP_SEGMENTS_MAX || memchr(p, ';', len))
 			return -EINVAL;
-		/* decode() ends the part where the slash stood. */
+		/* decode() writes the end of the part over the slash. */
 		if (decode(p, len, false) < 0 || !segment_fit(p) || (more && !p[len + 1]))
 			return -EINVAL;
 		q->segments[q->n_segments++] = p;
@@ -150,7 +150,7 @@ int req_target(struct http_req *q, const char **ret_why)
 	char *url = q->head + (q->url - q->head), *copy = q->head + q->head_len, *query;
 	size_t len;
 
-	*ret_why = "the path makes no sense";
+	*ret_why = "the path is invalid";
 	url[q->url_len] = '\0';
 	/* To a proxy, the whole address is sent; a server has to take it too. */
 	if (!strncasecmp(url, "http://", 7) || !strncasecmp(url, "https://", 8))
@@ -174,7 +174,7 @@ int req_target(struct http_req *q, const char **ret_why)
 	memcpy(copy, url, len + 1);
 	if (split_path(q, copy) < 0)
 		return 400;
-	*ret_why = "the query makes no sense";
+	*ret_why = "the query is invalid";
 	return split_query(q, query) < 0 ? 400 : 0;
 }
 
@@ -499,7 +499,7 @@ size_t req_feed(struct http_req *q, char *p, size_t n)
 		q->keep = false;
 		q->tell_gone = q->res != RES_ENDED;
 		if (q->res == RES_NONE)
-			res_refuse(q, 400, "invalid", "the chunks make no sense");
+			res_refuse(q, 400, "invalid", "the chunks are invalid");
 		else
 			conn_kill(c);
 		return n;

@@ -181,7 +181,7 @@ void http_send(struct http_req *q, int status, const char *type, const void *bod
 	struct out_piece p[4];
 
 	if (q->res != RES_NONE) {
-		q->tell_gone = false; /* refused meanwhile; who answers has let go of it */
+		q->tell_gone = false; /* refused in the meantime; the handler no longer uses it */
 		return;
 	}
 	make_head(q, &h, status, type, (int64_t)len);
@@ -284,7 +284,7 @@ void http_begin(struct http_req *q, int status, const char *type, int64_t len)
 	conn_after(q->conn);
 }
 
-/* Pieces of the answer, with what stands around a chunk. @p has room for one before and one after its @n. */
+/* Sends pieces of the answer, with the framing of a chunk. @p has room for one piece before and one after its @n. */
 static void write_pieces(struct http_req *q, struct out_piece *p, size_t n)
 {
 	struct conn *c = q->conn;

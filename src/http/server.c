@@ -97,8 +97,8 @@ static void listen_again(struct http_server *s)
 }
 
 /*
- * Somebody waits outside while others hold connections they do not use: those that were idle for longest go. Without
- * that, whoever holds as many as there may be would keep everybody else out.
+ * Closes the connections that were idle for longest when new ones wait. Otherwise a client that holds the maximum of
+ * connections would block all others.
  */
 static void make_room(struct http_server *s)
 {

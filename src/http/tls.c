@@ -19,7 +19,7 @@ static int broken(struct err *e, const char *what, const char *file)
 	return err_set(e, ERR_INVALID, -EINVAL, "TLS: %s '%s': %s", what, file, text);
 }
 
-/* Clients that ask for other protocols too (h2) are told that this is what is spoken. */
+/* Selects HTTP/1.1 by ALPN for clients that offer other protocols (h2), too. */
 static int choose(SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in, unsigned in_len,
 		  void *arg)
 {
@@ -51,7 +51,7 @@ int tls_new(const char *cert, const char *key, SSL_CTX **ret, struct err *e)
 	else if (!key || SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1)
 		r = broken(e, "key", key ? key : "");
 	else if (SSL_CTX_check_private_key(ctx) != 1)
-		r = broken(e, "the key does not belong to the certificate", cert);
+		r = broken(e, "the key does not match the certificate", cert);
 	if (r < 0) {
 		SSL_CTX_free(ctx);
 		return r;

@@ -25,7 +25,7 @@ int tunnel_accept(struct http_req *q, const char *protocol, const struct tunnel_
 	if (!t)
 		return -ENOMEM;
 	*t = (struct tunnel){ .conn = c, .calls = *calls, .arg = arg };
-	/* Nobody asks the other side for a sign of life: the kernel has to. */
+	/* A tunnel has no pings of its own: the kernel's keepalive finds out whether the other side is alive. */
 	(void)setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	conn_write(c,
 		   (struct out_piece[]){ { .data = head, .len = sizeof(head) - 1 },

@@ -112,11 +112,11 @@ static const char *reason(int r)
 {
 	switch (-r) {
 	case ENAMETOOLONG:
-		return "a path of more than 4095 bytes cannot be carried";
+		return "a path is longer than 4095 bytes";
 	case EMSGSIZE:
-		return "a file has more extended attributes than can be carried";
+		return "a file has too many extended attributes";
 	case E2BIG:
-		return "there are too many files to be compared";
+		return "there are too many files to compare";
 	default:
 		return strerror(-r);
 	}
@@ -268,7 +268,7 @@ int diff_start(const struct diff_opts *o, struct diff **ret, int *ret_fd, struct
 	if (r < 0) {
 		close_all(d);
 		free(d);
-		return err_sys(e, ERR_EXHAUSTED, r, "begin to compare");
+		return err_sys(e, ERR_EXHAUSTED, r, "start to compare");
 	}
 	*ret = d;
 	if (ret_fd)

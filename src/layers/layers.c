@@ -64,10 +64,10 @@ int layers_open_dir(const char *path, struct err *e)
 	if (dir < 0)
 		return err_sys(e, ERR_INVALID, dir, "open the folder '%s'", path);
 	if (fstat(dir, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "look at '%s'", path);
+		return err_sys(e, ERR_INTERNAL, -errno, "read the status of '%s'", path);
 	if (st.st_uid || st.st_gid || st.st_mode & 077) {
-		err_set(e, ERR_DENIED, -EPERM, "'%s': others may enter", path);
-		err_remedy(e, "layers hold files of any owner and mode: it must be root's own, mode 0700");
+		err_set(e, ERR_DENIED, -EPERM, "'%s': other users may enter", path);
+		err_remedy(e, "layers contain files of any owner and mode: the folder must belong to root, mode 0700");
 		return -EPERM;
 	}
 	return TAKE_FD(dir);
@@ -112,7 +112,7 @@ static void read_key(const struct layers *l, struct layer *x)
 	if (fd >= 0 && meta_head(fd, &m, NULL) == 0)
 		memcpy(x->key, m.what.key, sizeof(x->key));
 	else
-		log_error("layer '%s': of which machine it is cannot be read", x->id);
+		log_error("layer '%s': cannot read which machine it belongs to", x->id);
 }
 
 static int put(struct layers *l, const char *id, const struct manifest *m, struct layer **ret)
@@ -169,7 +169,7 @@ static void removal_run(struct work *w)
 	/* That it is hidden lasts before the first file is gone: what is half there must not come back after a power cut. */
 	r = fsync(x->dir) < 0 ? -errno : tree_remove(x->dir, x->name);
 	if (r < 0)
-		log_error("layer folder '%s' stays behind: %s", x->name, strerror(-r));
+		log_error("cannot remove layer folder '%s': %s", x->name, strerror(-r));
 }
 
 static void work_free(struct work *w)
@@ -207,7 +207,7 @@ static int look_at(struct layers *l, const char *name)
 		return 0;
 	}
 	if (!id_valid(name)) {
-		log_warn("'%s' is no layer", name);
+		log_warn("'%s' is not a layer", name);
 		return 0;
 	}
 	{
@@ -217,12 +217,12 @@ static int look_at(struct layers *l, const char *name)
 	}
 	/* Answered before it was safe on the disk, for sandboxes that are gone since. */
 	if (r == 0 && manifest_unsettled(&m) && !settle_this_boot(&m)) {
-		log_warn("layer '%s' was not on the disk yet when the machine stopped, and is removed", name);
+		log_warn("layer '%s' was incomplete when the machine stopped, and is removed", name);
 		remove_later(l, name);
 		return 0;
 	}
 	if (r < 0)
-		log_error("layer '%s' is not usable: %s", name, strerror(-r));
+		log_error("layer '%s' is unusable: %s", name, strerror(-r));
 	r = put(l, name, r < 0 ? NULL : &m, &x);
 	if (r == 0 && !x->m.version)
 		x->verdict = BAD;
@@ -265,7 +265,7 @@ int layers_new(int dir, struct workers *workers, struct layers **ret, struct err
 	if (r >= 0)
 		r = file_lock(l->lock);
 	if (r == -EAGAIN || r == -EACCES)
-		err_set(e, ERR_CONFLICT, r, "another warden has these layers");
+		err_set(e, ERR_CONFLICT, r, "another warden uses these layers");
 	else if (r < 0)
 		err_sys(e, ERR_INTERNAL, r, "lock the layers");
 	else
@@ -363,26 +363,27 @@ static int check_one(const struct layer *x, const struct sandbox_spec *spec, uin
 	const uint32_t ro = SPEC_READ_ONLY, sys = SPEC_SYSTEM_WRITABLE;
 
 	if (x->verdict == BAD) {
-		err_set(e, ERR_REFUSED, -EBADMSG, "layer '%s': its files are not what they were when it was sealed", x->id);
+		err_set(e, ERR_REFUSED, -EBADMSG, "layer '%s': its files have changed since it was sealed", x->id);
 		err_remedy(e, "remove it, and restore it from a copy if there is one");
 		return -EBADMSG;
 	}
 	if (strcmp(x->m.parent, below))
-		return err_set(e, ERR_INVALID, -EINVAL, "layer '%s': does not stand on %s%s", x->id, i ? "layer " : "the image",
-			       below);
+		return err_set(e, ERR_INVALID, -EINVAL, "layer '%s': is not based on %s%s", x->id,
+			       i ? "layer " : "the image", below);
 	if (strcmp(x->m.image, spec->image))
 		return err_set(e, ERR_INVALID, -EINVAL, "layer '%s': is of image '%.80s'", x->id, x->m.image);
 	if (x->m.tenant && x->m.tenant != spec->tenant)
-		return err_set(e, ERR_DENIED, -EACCES, "layer '%s': another tenant's", x->id);
+		return err_set(e, ERR_DENIED, -EACCES, "layer '%s': belongs to another tenant", x->id);
 	if ((x->m.flags ^ spec->flags) & SPEC_VM) {
-		err_set(e, ERR_INVALID, -EINVAL, "layer '%s': of a %s", x->id, x->m.flags & SPEC_VM ? "virtual machine" : "container");
-		err_remedy(e, "use the same isolation as the sandbox it is of");
+		err_set(e, ERR_INVALID, -EINVAL, "layer '%s': belongs to a %s", x->id,
+			x->m.flags & SPEC_VM ? "virtual machine" : "container");
+		err_remedy(e, "use the same isolation as its sandbox");
 		return -EINVAL;
 	}
 	if ((x->m.flags ^ spec->flags) & ro || x->m.flags & ~spec->flags & sys) {
 		err_set(e, ERR_INVALID, -EINVAL, "layer '%s': made with a %s", x->id,
 			(x->m.flags ^ spec->flags) & ro ? "root of another kind (read-only or not)" : "writable /usr");
-		err_remedy(e, "use the same settings as the sandbox it is of");
+		err_remedy(e, "use the same settings as its sandbox");
 		return -EINVAL;
 	}
 	return 0;
@@ -476,7 +477,7 @@ void layers_settled(struct layers *l, const struct manifest *m, int result)
 	if (!x || !manifest_unsettled(&x->m) || settle_passes(result) || result == -ESRCH)
 		return;
 	if (result < 0) {
-		log_error("layer '%s' could not be settled: %s", x->id, strerror(-result));
+		log_error("layer '%s' cannot be settled: %s", x->id, strerror(-result));
 		x->failed = true;
 		if (result == -EBADMSG)
 			x->verdict = BAD;
@@ -543,7 +544,7 @@ int layers_memory(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n, stru
 	int r;
 
 	if (!x || !x->m.meta)
-		return err_set(e, ERR_INVALID, -EINVAL, "there is no memory to begin with");
+		return err_set(e, ERR_INVALID, -EINVAL, "there is no memory image to start from");
 	r = open_memory(l, x, e);
 	if (r == 0)
 		r = memory_head(x->meta, x->pages, &head, e);
@@ -558,8 +559,9 @@ int layers_memory(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n, stru
 		for (uint32_t k = 0; !below && k + 1 < n; k++)
 			below = strcmp(ids[k], head.ancestor[i]) ? NULL : get(l, ids[k]);
 		if (!below || !below->m.meta)
-			return err_set(e, ERR_REFUSED, -EBADMSG, "layer '%s': its memory stands on '%s', which is not below it",
-				       x->id, head.ancestor[i]);
+			return err_set(e, ERR_REFUSED, -EBADMSG,
+				       "layer '%s': its memory is based on '%s', which is not below it", x->id,
+				       head.ancestor[i]);
 		r = open_memory(l, below, e);
 		ret->pages[ret->npages++] = below->pages;
 	}
@@ -575,7 +577,7 @@ void layers_hold(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n)
 			x->sandboxes++;
 			x->fresh = false;
 		} else {
-			log_error("a sandbox stands on layer '%s', which is gone", ids[i]);
+			log_error("a sandbox is based on layer '%s', which does not exist", ids[i]);
 		}
 	}
 }
@@ -612,8 +614,8 @@ static int take_out(struct layers *l, const char *id, const char *to, struct err
 	if (!x)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no layer '%s'", id);
 	if (x->sandboxes || x->children) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "layer '%s': %u sandboxes and %u layers stand on it", id, x->sandboxes,
-			x->children);
+		err_set(e, ERR_CONFLICT, -EBUSY, "layer '%s': %u sandboxes and %u layers are based on it", id,
+			x->sandboxes, x->children);
 		err_remedy(e, "remove those first");
 		return -EBUSY;
 	}

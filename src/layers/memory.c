@@ -71,21 +71,21 @@ int memory_head(int meta, int pages, struct mem_head *ret, struct err *e)
 	ssize_t n;
 
 	if (fstat(meta, &m) < 0 || fstat(pages, &p) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "look at a memory image");
+		return err_sys(e, ERR_INTERNAL, -errno, "read the status of a memory image");
 	n = pread(meta, &h, sizeof(h), 0);
 	if (n < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "read a memory image");
 	if (n != sizeof(h) || h.magic != MEM_MAGIC)
-		return bad(e, "not one");
+		return bad(e, "not a memory image");
 	if (h.version != MEM_VERSION)
-		return bad(e, "of another version");
+		return bad(e, "another version");
 	if (h.size != (uint64_t)m.st_size || h.size > MEM_META_MAX || h.pages != (uint64_t)p.st_size)
-		return bad(e, "cut off, or with something behind it");
+		return bad(e, "incomplete, or with extra data at the end");
 	if (h.page_files < 1 || h.page_files > MEM_PAGE_FILES || !ancestors_ok(&h))
-		return bad(e, "the images it stands on make no sense");
+		return bad(e, "the images it is based on are invalid");
 	for (unsigned i = 0; i < MEM_SECTIONS; i++)
 		if (h.section[i].off > h.size || h.section[i].n > h.size)
-			return bad(e, "a part lies outside of it");
+			return bad(e, "a part is outside of the image");
 	if (h.section[MEM_S_EXEC].n > MEMORY_EXECS_MAX)
 		return bad(e, "too many execs");
 	*ret = h;
@@ -99,10 +99,10 @@ int memory_cuts(int meta, const struct mem_head *h, struct memory_cuts *ret, str
 	const size_t size = c.told * sizeof(c.cut[0]);
 
 	if (pread(meta, c.cut, size, (off_t)h->section[MEM_S_CUT].off) != (ssize_t)size)
-		return bad(e, "a part lies outside of it");
+		return bad(e, "a part is outside of the image");
 	for (uint32_t i = 0; i < c.told; i++)
 		if (!mem_cut_ok(&c.cut[i]))
-			return bad(e, "a connection that was cut makes no sense");
+			return bad(e, "a connection that was cut is invalid");
 	*ret = c;
 	return 0;
 }
@@ -113,9 +113,11 @@ int memory_fits(const struct mem_head *h, uint64_t limit, struct err *e)
 
 	if (!limit || (h->own < limit && tables < limit - h->own))
 		return 0;
-	err_set(e, ERR_REFUSED, -ENOMEM, "its processes take %llu MiB of memory when they are restored, the limit is %llu MiB",
+	err_set(e, ERR_REFUSED, -ENOMEM,
+		"its processes need %llu MiB of memory when they are restored, but the limit is %llu MiB",
 		(unsigned long long)(h->own + tables + MIB - 1) / MIB, (unsigned long long)limit / MIB);
-	err_remedy(e, "raise the sandbox's memory limit, or end processes: what they share since a fork counts for each of them");
+	err_remedy(e, "raise the sandbox's memory limit, or end processes: memory that they share since a fork counts "
+		      "for each of them");
 	return -ENOMEM;
 }
 

@@ -190,7 +190,7 @@ static int copy_tree(struct seal *x, unsigned n)
 
 int seal_given_up(struct seal *x)
 {
-	return err_set(&x->e, ERR_CONFLICT, -ECANCELED, "sealing was given up: the sandbox ends");
+	return err_set(&x->e, ERR_CONFLICT, -ECANCELED, "sealing was cancelled: the sandbox is ending");
 }
 
 static void take_back(struct seal_impl *i)
@@ -239,9 +239,12 @@ int seal_room(struct seal *x)
 	leave = r == 0 ? room_low(&disk, ROOM_LAYERS) : 0;
 	if (r < 0 || (disk.left >= leave && disk.left - leave >= all))
 		return 0;
-	err_set(&x->e, ERR_EXHAUSTED, -ENOSPC, "the disk of the checkpoints is full: %llu KiB are left, of which %llu stay for other things, and this may take %llu",
-		(unsigned long long)(disk.left / KIB), (unsigned long long)(leave / KIB), (unsigned long long)(all / KIB));
-	err_remedy(&x->e, "delete checkpoints, or make room where the data folder is");
+	err_set(&x->e, ERR_EXHAUSTED, -ENOSPC,
+		"the disk of the checkpoints is full: %llu KiB are left, of which %llu are reserved, and this may need "
+		"%llu",
+		(unsigned long long)(disk.left / KIB), (unsigned long long)(leave / KIB),
+		(unsigned long long)(all / KIB));
+	err_remedy(&x->e, "delete checkpoints, or free space on the disk of the data folder");
 	return -ENOSPC;
 }
 
@@ -258,7 +261,7 @@ int seal_copy_files(struct seal *x)
 	if (r == -ERANGE)
 		return r;
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "copy what the sandbox has changed")
+			       "copy the changed files of the sandbox")
 		     : 0;
 }
 
@@ -270,7 +273,7 @@ void seal_thaw(struct seal *x)
 
 	for (unsigned tries = 0; cgroup_thaw(f->cgroups, f->cgroup, &e) < 0; tries++) {
 		if (tries == THAW_TRIES) {
-			log_error("a sandbox that was sealed stays frozen: %s", e.msg);
+			log_error("a sealed sandbox remains frozen: %s", e.msg);
 			break;
 		}
 		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
@@ -344,7 +347,7 @@ static int join_all(struct seal *x)
 		fd_close(TAKE_FD(i->links));
 		r = join_layer(x, i->from.join[n]);
 		if (r == -EBADMSG)
-			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox stands on, is damaged",
+			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox is based on, is damaged",
 				       i->from.join[n]);
 		if (r == 0)
 			r = tree_remove(i->tmp, "links");
@@ -354,7 +357,7 @@ static int join_all(struct seal *x)
 	if (r == -ECANCELED)
 		return seal_given_up(x);
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "join what the sandbox stands on")
+			       "join the layers that the sandbox is based on")
 		     : 0;
 }
 
@@ -383,9 +386,11 @@ static int settle_below(struct seal *x)
 		int r = settle_do(f->settles, f->dir, f->unsettled_id[n], &x->work.stop, &m);
 
 		if (r == -EBADMSG)
-			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox stands on, is damaged", f->unsettled_id[n]);
+			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox is based on, is damaged",
+				       f->unsettled_id[n]);
 		if (r < 0 && r != -ESRCH)
-			return err_sys(&x->e, ERR_INTERNAL, r, "write layer '%s', which the sandbox stands on", f->unsettled_id[n]);
+			return err_sys(&x->e, ERR_INTERNAL, r, "write layer '%s', which the sandbox is based on",
+				       f->unsettled_id[n]);
 	}
 	return 0;
 }
@@ -454,7 +459,7 @@ static int commit(struct seal *x)
 
 	/* Not for good: then not at all. Under its old name it is removed. */
 	if (r < 0 && renameat(i->from.dir, x->m.id, i->from.dir, i->tmp_name) < 0)
-		log_error("layer '%s', which is not safe on the disk, stays: %s", x->m.id, strerror(errno));
+		log_error("cannot remove layer '%s', which is incomplete: %s", x->m.id, strerror(errno));
 	return r;
 }
 
@@ -471,7 +476,7 @@ static int take_name(struct seal *x)
 		return -errno;
 	r = i->from.soon ? hand_over(x) : commit(x);
 	if (r < 0 && i->from.soon && renameat(i->from.dir, x->m.id, i->from.dir, i->tmp_name) < 0)
-		log_error("layer '%s', which is not used, stays: %s", x->m.id, strerror(errno));
+		log_error("cannot remove layer '%s', which is not used: %s", x->m.id, strerror(errno));
 	return r;
 }
 
@@ -532,7 +537,7 @@ static void run_seal(struct work *w)
 		watch_expect(x->impl->from.watch, x->m.id);
 	x->result = r;
 	if (r < 0 && x->impl->made && (r = tree_remove(x->impl->from.dir, x->impl->tmp_name)) < 0)
-		log_error("'%s' stays behind until the next start: %s", x->impl->tmp_name, strerror(-r));
+		log_error("cannot remove '%s' before the next start: %s", x->impl->tmp_name, strerror(-r));
 	take_back(x->impl);
 }
 
@@ -621,7 +626,7 @@ int seal_verify(struct workers *s, int dir, struct watch *watch, struct settles 
 	struct seal *x = seal_of(SEAL_VERIFY, run_verify, dir, watch, settles, m);
 
 	if (!x)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to look at a layer");
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to read a layer");
 	x->tag = tag;
 	workers_add(s, &x->work);
 	return 0;

@@ -73,7 +73,7 @@ static int wait_for(struct seal *x, const char *what, enum vm_type want, uint64_
 		if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED))
 			return seal_given_up(x);
 		if (clock_mono_ns() - since > ns)
-			return err_set(&x->e, ERR_TIMEOUT, -ETIMEDOUT, "%s: it does not answer", what);
+			return err_set(&x->e, ERR_TIMEOUT, -ETIMEDOUT, "%s: no answer", what);
 		if (poll(&p, 1, LOOK_MS) <= 0)
 			continue;
 		*ret = (struct vm_msg){ 0 };
@@ -81,7 +81,7 @@ static int wait_for(struct seal *x, const char *what, enum vm_type want, uint64_
 		if (n == -EAGAIN || n == -EINTR)
 			continue;
 		if (n != (ssize_t)sizeof(*ret) || ret->version != VM_SIDE_VERSION)
-			return err_set(&x->e, ERR_LOST, -EPIPE, "%s: it has ended", what);
+			return err_set(&x->e, ERR_LOST, -EPIPE, "%s: the virtual machine has ended", what);
 		if (answers(ret) && answers(ret) != id && others++ < OTHERS_MAX)
 			continue;
 		if (ret->type == VM_FAILED) {
@@ -90,7 +90,7 @@ static int wait_for(struct seal *x, const char *what, enum vm_type want, uint64_
 		}
 		if (ret->type == want && answers(ret) == id)
 			return 0;
-		return err_set(&x->e, ERR_LOST, -EPROTO, "%s: it talks nonsense", what);
+		return err_set(&x->e, ERR_LOST, -EPROTO, "%s: protocol error", what);
 	}
 }
 
@@ -116,7 +116,7 @@ static int say(struct seal *x, const struct vm_msg *m, const int *fds, size_t n)
 {
 	int r = fd_send_now(x->impl->from.side, m, sizeof(*m), fds, n);
 
-	return r < 0 ? err_sys(&x->e, ERR_LOST, r, "reach the machine") : 0;
+	return r < 0 ? err_sys(&x->e, ERR_LOST, r, "connect to the virtual machine") : 0;
 }
 
 /* Of the disks above ->base only the one that is written is left, and the one to come. */
@@ -129,7 +129,7 @@ static int drop_joined(struct seal *x, uint32_t top)
 	for (uint32_t n = 0; n + 1 < f->disks; n++)
 		there = there || (f->disk[n].number == top && top > f->base);
 	if (!there)
-		return err_set(&x->e, ERR_LOST, -EPROTO, "join the machine's disks: it talks nonsense");
+		return err_set(&x->e, ERR_LOST, -EPROTO, "merge the virtual machine's disks: protocol error");
 	for (uint32_t n = 0; n < f->disks; n++) {
 		const uint32_t number = f->disk[n].number;
 
@@ -155,7 +155,7 @@ static int join(struct seal *x)
 		return r;
 	r = say(x, &m, NULL, 0);
 	if (r == 0)
-		r = wait_for(x, "join the machine's disks", VM_JOINED, m.join.id, JOINED_NS, &m);
+		r = wait_for(x, "merge the virtual machine's disks", VM_JOINED, m.join.id, JOINED_NS, &m);
 	if (r == 0)
 		return drop_joined(x, m.joined.top);
 	if (r == 1 && f->joins_or_not) {
@@ -182,7 +182,7 @@ static int ask_save(struct seal *x, struct vm_msg *m)
 	/* Now it does nothing else first. */
 	if (f->paused)
 		r = cgroup_thaw(f->cgroups, f->cgroup, &x->e);
-	return r < 0 ? r : wait_for(x, "save the machine", VM_SAVED, id, SAVED_NS, m);
+	return r < 0 ? r : wait_for(x, "save the virtual machine", VM_SAVED, id, SAVED_NS, m);
 }
 
 static int save(struct seal *x)
@@ -238,7 +238,7 @@ int seal_machine_copy(struct seal *x)
 	if (f->paused) {
 		x->pause = 0;
 		if (cgroup_freeze(f->cgroups, f->cgroup, &e) < 0)
-			log_error("a paused sandbox that was sealed runs: %s", e.msg);
+			log_error("a paused sandbox that was sealed is running: %s", e.msg);
 	}
 	return r;
 }
@@ -247,10 +247,10 @@ static int check_meta(struct seal *x)
 {
 	AUTO_CLOSE int meta = memory_open(x->impl->tmp, saved_names[0]);
 	struct vm_meta head;
-	int r = meta < 0 ? err_sys(&x->e, ERR_INTERNAL, meta, "open what was saved") : meta_head(meta, &head, &x->e);
+	int r = meta < 0 ? err_sys(&x->e, ERR_INTERNAL, meta, "open the saved state") : meta_head(meta, &head, &x->e);
 
 	if (r == 0 && memcmp(head.what.key, x->impl->from.key, sizeof(head.what.key)))
-		r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "what was saved is of another template");
+		r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "the saved state belongs to another template");
 	return r;
 }
 
@@ -357,7 +357,7 @@ static int open_joined(struct seal *x, const char *id, int *ret)
 	if (r == 0)
 		r = *ret = memory_open(dir, saved_names[1]);
 	if (r == -EBADMSG)
-		return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox stands on, is damaged", id);
+		return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox is based on, is damaged", id);
 	return r < 0 ? err_sys(&x->e, ERR_INTERNAL, r, "open layer '%s'", id) : 0;
 }
 
@@ -406,5 +406,7 @@ int seal_machine_finish(struct seal *x)
 	}
 	if (r == -ECANCELED)
 		return seal_given_up(x);
-	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r, "copy what a machine saved") : 0;
+	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
+			       "copy the saved state of a virtual machine") :
+		       0;
 }

@@ -145,9 +145,9 @@ static int look(const struct seal *x, struct err *e)
 	for (unsigned i = 0; i < TABLE_EXECS; i++)
 		execs += t->exec[i].flags && t->exec[i].pid;
 	if (execs > MEMORY_EXECS_MAX) {
-		err_set(e, ERR_TOO_LARGE, -E2BIG, "%u execs are running: memory is saved with up to %d", execs,
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "%u execs are running: memory can be saved with at most %d", execs,
 			MEMORY_EXECS_MAX);
-		err_remedy(e, "end some, or checkpoint its files alone");
+		err_remedy(e, "end some, or checkpoint only its files");
 		return -E2BIG;
 	}
 	return 0;
@@ -245,7 +245,7 @@ static int attempt(struct seal *x)
 		struct err e = { 0 };
 
 		if (cgroup_freeze(f->cgroups, f->cgroup, &e) < 0)
-			log_error("a paused sandbox that was sealed runs: %s", e.msg);
+			log_error("a paused sandbox that was sealed is running: %s", e.msg);
 	}
 	if (r < 0)
 		dump_end(&x->impl->dump);
@@ -311,7 +311,7 @@ int seal_memory_finish(struct seal *x)
 	if (r >= 0)
 		r = pages = memory_open(i->tmp, "pages");
 	if (r < 0)
-		return err_sys(&x->e, ERR_INTERNAL, r, "open the memory that was saved");
+		return err_sys(&x->e, ERR_INTERNAL, r, "open the saved memory");
 	r = memory_head(meta, pages, &head, &x->e);
 	if (r == 0)
 		r = memory_cuts(meta, &head, &x->cuts, &x->e);
@@ -321,7 +321,7 @@ int seal_memory_finish(struct seal *x)
 	/* It may point only to what stays as long as this layer does. */
 	for (uint32_t n = 1; r == 0 && n < head.page_files; n++)
 		if (!listed(&i->source, head.ancestor[n]))
-			r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "memory image: stands on '%s'", head.ancestor[n]);
+			r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "memory image: based on '%s'", head.ancestor[n]);
 	if (r == 0)
 		r = numbers_write(i->mem, meta, &head, i->from.joins, numbers, &x->e);
 	if (r == 0) {

@@ -67,7 +67,8 @@ struct watch *watch_new(size_t most)
 	w->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	if (w->fd < 0) {
 		w->fd = -errno;
-		log_warn("inotify: %s: layers are compared with their manifests whenever they are used", strerror(-w->fd));
+		log_warn("inotify: %s: layers are verified against their manifests whenever they are used",
+			 strerror(-w->fd));
 	}
 	return w;
 }
@@ -94,8 +95,8 @@ static void watched_free(struct watched *x)
 static void tell(struct watch *w, const char *id, int why)
 {
 	if (!w->told)
-		log_warn("layer '%s' cannot be watched: %s: it is compared with its manifest whenever it is used%s", id, strerror(-why),
-			 why == -ENOSPC ? " (raise fs.inotify.max_user_watches)" : "");
+		log_warn("layer '%s' cannot be watched: %s: it is verified against its manifest whenever it is used%s",
+			 id, strerror(-why), why == -ENOSPC ? " (raise fs.inotify.max_user_watches)" : "");
 	w->told = true;
 }
 

@@ -22,8 +22,8 @@ static const struct {
 	[CGROUP_MEMORY] = { "memory", "memory", "memory limit", "--memory 0" },
 	[CGROUP_PIDS] = { "pids", "pids", "process limit", "--pids 0" },
 	[CGROUP_CPU] = { "cpu", "cpu", "CPU limit", "--cpus 0" },
-	[CGROUP_CPUACCT] = { "cpuacct", "cpu", "CPU accounting", "do without CPU times" },
-	[CGROUP_FREEZER] = { "freezer", "freezer", "pausing", "do not pause" },
+	[CGROUP_CPUACCT] = { "cpuacct", "cpu", "CPU accounting", "leave out CPU times" },
+	[CGROUP_FREEZER] = { "freezer", "freezer", "pausing", "leave out pausing" },
 	[CGROUP_IO] = { "blkio", "io", "disk bandwidth limit", "--io-bps 0" },
 };
 
@@ -281,7 +281,7 @@ static void lift_text(unsigned lack, char *to, size_t size)
 		snprintf(to, size, "%s", controllers[__builtin_ctz(lack)].lift);
 		return;
 	}
-	n = (size_t)snprintf(to, size, "lift the limit%s with", limits & (limits - 1) ? "s" : "");
+	n = (size_t)snprintf(to, size, "remove the limit%s with", limits & (limits - 1) ? "s" : "");
 	for (unsigned i = 0; i < CGROUP_CONTROLLERS && n < size; i++)
 		if (limits & CGROUP_BIT(i))
 			n += (size_t)snprintf(to + n, size - n, " %s", controllers[i].lift);
@@ -298,25 +298,26 @@ static int missing(const struct cgroup_host *h, unsigned lack, struct err *e)
 	lift_text(lack, lift, sizeof(lift));
 	each_mount(why_mount, &w);
 	if (h->have & CGROUP_BIT(id)) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%s: the group was made without the %s controller", what,
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%s: the control group has no %s controller", what,
 			controllers[id].v1);
 		err_remedy(e, "%s", lift);
 	} else if (w.v1) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			"%s: no %s controller for us (we may not write to our group in cgroup v1 hierarchy '%s')", what,
-			controllers[id].v1, controllers[id].v1);
+			"%s: the %s controller is not available (no write access to the control group in cgroup v1 "
+			"hierarchy '%s')",
+			what, controllers[id].v1, controllers[id].v1);
 		err_remedy(e, "%s, or %s", h->root ? "mount it writable (in a container, as with --privileged)" : "run as root", lift);
 	} else if (w.v2) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			"%s: no %s controller for us (cgroup v2 does not hand it to %s)", what, controllers[id].v2,
-			h->root ? "groups of ours" : "our group");
+			"%s: the %s controller is not available (cgroup v2 does not delegate it to %s)", what,
+			controllers[id].v2, h->root ? "the control groups of cloche" : "the current control group");
 		if (!h->root)
 			err_remedy(e, "run under `systemd-run --user --scope -p Delegate=yes`, or %s", lift);
 		else
-			err_remedy(e, "enable it in the kernel (cgroup.controllers at the top), or %s", lift);
+			err_remedy(e, "enable it in the kernel (cgroup.controllers of the root group), or %s", lift);
 	} else {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			"%s: no %s controller for us (cgroup v1 hierarchy '%s' is not mounted)", what,
+			"%s: the %s controller is not available (cgroup v1 hierarchy '%s' is not mounted)", what,
 			controllers[id].v1, controllers[id].v1);
 		err_remedy(e, "mount it, or %s", lift);
 	}
@@ -442,7 +443,7 @@ int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, st
 	int r;
 
 	if (!name_ok(name))
-		return err_set(e, ERR_INVALID, -EINVAL, "bad name for a control group");
+		return err_set(e, ERR_INVALID, -EINVAL, "invalid name for a control group");
 	if (mask & ~h->have)
 		return missing(h, mask & ~h->have, e);
 	cgroup_init(&c);
@@ -453,7 +454,7 @@ int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, st
 		cgroup_done(&c);
 		if (r == -EAGAIN || r == -ENOSPC) {
 			err_sys(e, ERR_EXHAUSTED, r, "make control group '%s'", name);
-			err_remedy(e, "fewer sandboxes, or raise cgroup.max.descendants");
+			err_remedy(e, "use fewer sandboxes, or raise cgroup.max.descendants");
 			return r;
 		}
 		return err_sys(e, r == -EEXIST ? ERR_CONFLICT : ERR_INTERNAL, r, "make control group '%s'", name);
@@ -486,8 +487,8 @@ static int check_swap(const struct cgroup_host *h, struct err *e)
 	if (n < 0 && n != -EFBIG)
 		return err_sys(e, ERR_INTERNAL, (int)n, "memory limit: read /proc/swaps");
 	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-		"memory limit: the host has swap, and its kernel does not count swap per control group");
-	err_remedy(e, "boot with swapaccount=1, or run `swapoff -a`, or lift the limit with --memory 0");
+		"memory limit: the host has swap, but its kernel does not count swap per control group");
+	err_remedy(e, "boot with swapaccount=1, or run `swapoff -a`, or remove the limit with --memory 0");
 	return -EOPNOTSUPP;
 }
 
@@ -503,8 +504,8 @@ static int set_limits(const struct cgroup_host *h, const struct cgroup *c, const
 		return missing(h, wanted & ~c->mask, e);
 	if (l->io_bps && !l->io_ndevs) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			"disk bandwidth limit: no block device under the sandbox to limit");
-		err_remedy(e, "keep its files on a disk, or lift the limit with %s", controllers[CGROUP_IO].lift);
+			"disk bandwidth limit: the files of the sandbox are not on a block device");
+		err_remedy(e, "keep its files on a disk, or remove the limit with %s", controllers[CGROUP_IO].lift);
 		return -EOPNOTSUPP;
 	}
 	if (l->memory) {
@@ -569,8 +570,9 @@ int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct er
 			if (r != -ETIMEDOUT)
 				return err_sys(e, ERR_INTERNAL, r, "freeze control group '%s'", c->name);
 			/* They run again. Whoever asked can do so later: nothing here was too slow to answer. */
-			err_set(e, ERR_REFUSED, r, "a process cannot be stopped: the kernel has been busy with it for %d s", FREEZE_MS / 1000);
-			err_remedy(e, "try again when it no longer waits for a disk or a file system");
+			err_set(e, ERR_REFUSED, r, "a process cannot be stopped: the kernel was busy with it for %d s",
+				FREEZE_MS / 1000);
+			err_remedy(e, "try again when the process no longer waits for a disk or a file system");
 			return r;
 		}
 		cgroup_wait_a_little(round);

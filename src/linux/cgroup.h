@@ -22,7 +22,7 @@ enum cgroup_controller {
 	CGROUP_CONTROLLERS
 };
 #define CGROUP_BIT(c) (1U << (c))
-#define CGROUP_SHOWN_V2 (1U << 16) /* beside these, where an agent is told which groups are its own: they are of version 2 */
+#define CGROUP_SHOWN_V2 (1U << 16) /* together with these, in messages that name an agent's groups: they are of version 2 */
 #define CGROUP_SHOWN_MADE (1U << 17) /* they are mounted in the base that it gets (engine/image/group_tree.h) */
 
 /* Where groups are made on this host. Version 1: one folder per hierarchy (cpu and cpuacct may share one). */
@@ -59,7 +59,7 @@ struct cgroup {
 	bool parked; /* none of these is open: each call opens what it needs */
 };
 
-struct cgroup_stat { /* what the controllers in the mask tell; 0 otherwise */
+struct cgroup_stat { /* what the controllers in the mask report; 0 otherwise */
 	uint64_t memory, memory_peak;
 	uint64_t memory_files; /* tmpfs and other shared memory charged to the group */
 	uint64_t oom_kills; /* processes killed by the memory limit so far */
@@ -72,15 +72,15 @@ struct cgroup_stat { /* what the controllers in the mask tell; 0 otherwise */
 /*
  * Finds the hierarchies (from /proc/self/cgroup and /proc/self/mountinfo), makes the `cloche` group below our own
  * group in each (v2: below the root of what we may write, enabling controllers there), and keeps its descriptors.
- * A controller that is missing is left out of ->have, not an error: who needs it asks.
+ * A missing controller is left out of ->have, which is not an error here: callers check ->have.
  * Without any writable hierarchy ->have is 0 and 0 is returned.
  * On a v1 host also keeps one group with a CPU quota, so that the scheduler's static key never toggles.
  */
 int cgroup_host_open(struct cgroup_host *ret, struct err *e);
 void cgroup_host_done(struct cgroup_host *h);
 /*
- * From now on the CPU time of this thread, and of whom it starts, is that of all groups together: work that is done for
- * them is not at the cost of others. -EOPNOTSUPP on version 2, where a group has either members or groups.
+ * From now on the CPU time of this thread and its children counts for the parent of all groups: work that is done for the
+ * groups does not slow down other processes. -EOPNOTSUPP on version 2, where a group has either members or subgroups.
  */
 int cgroup_host_join_cpu(const struct cgroup_host *h);
 
@@ -89,13 +89,13 @@ int cgroup_host_join_cpu(const struct cgroup_host *h);
  * when @mask asks for more than ->have. Nothing is left on failure.
  */
 int cgroup_make(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret, struct err *e);
-/* One that is there already; nobody can join by it. -ENOENT when a part of it is missing. */
+/* Opens an existing group; processes cannot join by it. -ENOENT when a part of it is missing. */
 int cgroup_open(const struct cgroup_host *h, const char *name, unsigned mask, struct cgroup *ret);
 void cgroup_init(struct cgroup *c); /* all descriptors -1 */
 void cgroup_done(struct cgroup *c); /* closes descriptors, keeps the folders */
 /*
- * Closes the descriptors of one that stays in use, for a process that has many: calls open the folder again by its name.
- * Nobody joins it any more. Not while another thread uses it.
+ * Closes the descriptors of a group that remains in use, for a process that has many: later calls open the folder again
+ * by its name. Processes can no longer join by it. Must not be called while another thread uses the group.
  */
 void cgroup_park(struct cgroup *c);
 
@@ -114,13 +114,13 @@ int cgroup_thaw(const struct cgroup_host *h, const struct cgroup *c, struct err 
 int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c);
 
 /*
- * One SIGKILL to each member of the group @name, without waiting for anybody. The first process of a pid namespace ends the
- * others when it gets to run; this does so at once.
+ * Sends one SIGKILL to each member of the group @name, without waiting. The end of the first process of a pid namespace
+ * also ends the others, but only when it gets to run; this does so at once.
  */
 int cgroup_kill_now(const struct cgroup_host *h, const char *name);
 
 /*
- * Makes a group that nobody is in any more as good as a new one with the same limits: memory peak and CPU time at 0,
+ * Makes a group without processes as good as a new one with the same limits: memory peak and CPU time at 0,
  * nothing charged to it. Time it was throttled, and a peak of few processes, stay. -EOPNOTSUPP where that cannot be
  * done (version 2), -EBUSY when it has a past: an OOM kill, a refused fork, members, memory that stays. Then it is to
  * be removed.
@@ -147,16 +147,17 @@ int cgroup_each(const struct cgroup_host *h, int (*fn)(const char *name, void *a
 /*
  * Makes it, and returns the descriptor that members join by, or -errno; -EEXIST when it is there.
  *
- * The kernel asks what may be moved of the user that opened the descriptor, and of nobody that writes to it. So it is
- * opened as user @by, for the descriptor may come into a stranger's hands. Version 1: it moves processes of that user, and
- * no others. Version 2: it moves what is in @c already, whoever that is. @by 0: as the caller, that is, all that root may.
+ * The kernel checks the permission to move a process against the user that opened the descriptor, not against the user
+ * that writes to it. So it is opened as user @by, since untrusted code may get the descriptor. Version 1: it moves only
+ * processes of that user. Version 2: it moves processes that are in @c already, of any user. @by 0: as the caller, with
+ * all of root's permissions.
  */
 int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, uid_t by);
 /* The same for one that is there. */
 int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, uid_t by);
 /*
- * SIGKILL to every member, and no fork gets away. Waits a moment for them to be gone, not long: who is stuck in the
- * kernel, or frozen on version 1, dies when that ends, and until then the group takes no new process.
+ * Sends SIGKILL to every member; no fork escapes. Waits a short time for their end: a process that is stuck in the
+ * kernel, or frozen on version 1, dies later, and until then the group accepts no new process.
  */
 int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /*
@@ -170,7 +171,7 @@ int cgroup_child_empty(const struct cgroup_host *h, const struct cgroup *c, uint
 int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /*
  * For a sandbox that comes after: 0 when it is the only child, takes processes and was never refused one; -EBUSY when
- * not. That nobody is in it the caller knows from the parent, who counts its members as well.
+ * not. The caller must know that it has no members, from the parent group, which counts them as well.
  */
 int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);

@@ -1,4 +1,4 @@
-/* Between cgroup.c and the two versions. Nobody else includes this, but for the tests. */
+/* The interface between cgroup.c and the two versions. Only they and tests include it. */
 #pragma once
 #include "linux/cgroup.h"
 
@@ -26,7 +26,7 @@ struct cgroup_ops {
 	int (*stat)(const struct cgroup *c, struct cgroup_stat *s);
 	int (*freeze)(const struct cgroup *c); /* asks again; 1 when frozen by now, 0 when not yet */
 	int (*thaw)(const struct cgroup *c);
-	int (*kill)(const struct cgroup *c); /* one round: 1 when nobody is left, 0 when someone may be */
+	int (*kill)(const struct cgroup *c); /* one round: 1 when no process is left, 0 when one may be */
 	int (*recycle)(const struct cgroup *c); /* NULL: cannot */
 };
 extern const struct cgroup_ops cgroup_v1_ops, cgroup_v2_ops;
@@ -48,9 +48,9 @@ void cgroup_v2_take(struct cgroup_host *h, const struct cgroup_seen *seen, const
 int cgroup_base_open(const char *path, const char *base, const char *probe);
 
 /*
- * All sandboxes together count as one process of ordinary priority on each CPU, unless somebody has chosen otherwise:
- * as one for all CPUs, which is what a group begins with, they would wait for everything else there is, their own
- * warden first of all. @usual: what a new one counts. Failing is no error.
+ * Sets the CPU weight of all sandboxes together to that of one process of ordinary priority on each CPU, unless an
+ * administrator has changed it. A new group has the weight of one process on all CPUs together, so that sandboxes would
+ * wait for all other processes, even their own warden. @usual: the weight of a new group. Failing is no error.
  */
 void cgroup_weigh(int base, const char *file, unsigned usual, unsigned most);
 

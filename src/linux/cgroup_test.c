@@ -599,7 +599,7 @@ TEST(a_limit_without_its_controller_is_refused_with_a_remedy)
 	CHECK_EQ(clear(&host, &c), 0);
 	poor.have &= ~(CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS));
 	CHECK_EQ(cgroup_make(&poor, "none", ALL, &c, &err), -EOPNOTSUPP);
-	CHECK_CONTAINS(err.remedy, "lift the limits with --memory 0 --pids 0");
+	CHECK_CONTAINS(err.remedy, "remove the limits with --memory 0 --pids 0");
 	poor.have = host.have & ~CGROUP_BIT(CGROUP_CPU);
 	CHECK_EQ(cgroup_make(&poor, "none", ALL, &c, &err), -EOPNOTSUPP);
 	CHECK_CONTAINS(err.msg, "CPU limit: no cpu controller for us");

@@ -150,7 +150,7 @@ static int limit_memory(const struct cgroup_host *h, const struct cgroup *c, uin
 			return err_sys(e, ERR_INTERNAL, r, "memory limit: write memory.kmem.tcp.limit_in_bytes");
 	}
 	if (r == -EBUSY)
-		return err_set(e, ERR_CONFLICT, r, "memory limit: more than %llu bytes are in use and can't be freed",
+		return err_set(e, ERR_CONFLICT, r, "memory limit: more than %llu bytes are in use and cannot be freed",
 			       (unsigned long long)bytes);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "memory limit: write memory.limit_in_bytes") : 0;
 }

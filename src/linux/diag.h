@@ -1,5 +1,5 @@
 /*
- * Which socket has a TCP connection, or sends datagrams to somebody, asked of the kernel (sock_diag) in the calling
+ * Finds the socket of a TCP connection, or of datagrams to an address, through the kernel's sock_diag in the calling
  * thread's network namespace.
  */
 #pragma once
@@ -23,5 +23,5 @@ struct diag_socket {
 	uint32_t state; /* TCP_ESTABLISHED … */
 	uint32_t shutdown; /* 1: it reads no more, 2: it writes no more */
 };
-/* The socket itself, also one that nobody has. -ENOENT: there is none but a listener. */
+/* The socket itself, also one that no process has open. -ENOENT: there is none but a listener. */
 int diag_socket(const struct diag_flow *c, struct diag_socket *ret, struct err *e);

@@ -388,7 +388,7 @@ static int check_landlock(struct feature *f)
 	int abi = landlock_abi();
 
 	if (abi <= 0) {
-		say(f, "not in this kernel, or switched off");
+		say(f, "not in this kernel, or disabled");
 		return -ENOSYS;
 	}
 	say(f, "ABI %d%s", abi, abi >= 6 ? ", with signals and abstract sockets" : "");
@@ -452,7 +452,7 @@ static int check_clone_into(struct feature *f)
 	long pid;
 
 	if (group < 0) {
-		say(f, "no cgroup version 2 here; version 1 is joined after the start");
+		say(f, "cgroup version 2 is missing; version 1 groups are joined after the start");
 		return -ENOENT;
 	}
 	a.cgroup = (uint64_t)group; /* the group we are in: nothing changes for anyone */
@@ -496,7 +496,7 @@ static int check_cgroup(struct feature *f)
 		missing = missing || (all[i].needed && !(h.have & all[i].bit));
 	}
 	if (!h.have)
-		say(f, "none that we may use");
+		say(f, "none that this process may use");
 	else
 		say(f, "version %d: %s%s%s", h.version, *have ? have : "none", *lack ? "; not " : "", lack);
 	if (missing && geteuid() != 0)
@@ -517,16 +517,16 @@ static int check_swap(struct feature *f)
 	bool counted;
 
 	if (!second || !second[1]) {
-		say(f, "the host has none: memory limits are exact");
+		say(f, "the host has no swap: memory limits are exact");
 		return 0;
 	}
 	if (cgroup_host_open(&h, NULL) < 0) {
-		say(f, "the host swaps; no memory controller");
+		say(f, "the host swaps, and there is no memory controller");
 		return -ENOENT;
 	}
 	counted = h.swap_accounted;
 	cgroup_host_done(&h);
-	say(f, counted ? "counted: sandboxes do not swap" : "the host swaps and the controller does not count it");
+	say(f, counted ? "counted: sandboxes do not swap" : "the host swaps, and the controller does not count it");
 	return counted ? 0 : -ENOENT;
 }
 
@@ -632,12 +632,12 @@ static const struct {
 	  "Linux 5.19 or later, with landlock in lsm= on the command line" },
 	{ "descriptors", "pidfd, openat2, close_range", check_fds, true, "Linux 5.9 or later" },
 	{ "cgroup", "control groups", check_cgroup, true, "" },
-	{ "clone_into_cgroup", "birth inside a control group", check_clone_into, false,
+	{ "clone_into_cgroup", "start inside a control group", check_clone_into, false,
 	  "cgroup version 2 and Linux 5.7" },
 	{ "steer", "a sandbox's network", check_steer, false,
 	  "CONFIG_NF_TABLES_INET, CONFIG_NFT_TPROXY, CONFIG_NFT_REJECT_INET, CONFIG_NFT_LIMIT, CONFIG_IPV6" },
 	{ "swap", "swap", check_swap, false, "swapoff -a, or boot with swapaccount=1" },
-	{ "admin", "root's power (CAP_SYS_ADMIN)", check_admin, false,
+	{ "admin", "root privileges (CAP_SYS_ADMIN)", check_admin, false,
 	  "run as root for idmapped images and all limits" },
 	{ "loop", "loop devices", check_loop, false, "" },
 	{ "kvm", "KVM", check_kvm, false, "" },
@@ -662,7 +662,7 @@ size_t features_check(struct feature *out, size_t max)
 		f->state = checks[i].needed || (weak_root && checks[i].fn == check_admin) ? FEATURE_MISSING : FEATURE_OPTIONAL_MISSING;
 		if (chroot && (r == -EPERM || r == -EINVAL)) {
 			f->remedy[0] = '\0';
-			advise(f, "not in a chroot: use the machine's own root, or make this one a root (pivot_root)");
+			advise(f, "not in a chroot: use the host's own root, or make this one a root (pivot_root)");
 		}
 		if (weak_root && r == -EPERM && !f->remedy[0])
 			advise(f, "give CAP_SYS_ADMIN to this container (as with --privileged), or run as another user");

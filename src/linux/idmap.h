@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 
-/* On disk @uid:@gid, in the mount @to_uid:@to_gid, and nobody else. Returns the namespace's descriptor or -errno. */
+/* Maps only @uid:@gid on disk, to @to_uid:@to_gid in the mount. Returns the namespace's descriptor or -errno. */
 int idmap_new(uint32_t uid, uint32_t to_uid, uint32_t gid, uint32_t to_gid, struct err *e);
-/* On disk the @n ids from @from on, in the mount those from @to on; root stays root, and nobody else is there. Likewise. */
+/* Maps the @n ids from @from on to those from @to on, and root to root; other ids are not mapped. Likewise. */
 int idmap_move(uint32_t from, uint32_t to, uint32_t n, struct err *e);

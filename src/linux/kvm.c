@@ -136,7 +136,7 @@ static int make(struct small *s, int kvm, struct found *f)
 	struct kvm_userspace_memory_region reg = { .guest_phys_addr = CODE_AT, .memory_size = PAGE };
 	int r;
 
-	snprintf(f->step, sizeof(f->step), "make a machine");
+	snprintf(f->step, sizeof(f->step), "create a virtual machine");
 	r = s->vm = sys_ioctl(kvm, KVM_CREATE_VM, NULL);
 	if (r < 0)
 		return r;
@@ -222,13 +222,15 @@ static void fails(struct kvm_trial *t, const struct found *f, int r)
 
 	t->state = KVM_FAILS;
 	if (r < 0 || f->errnum)
-		snprintf(how, sizeof(how), "%.60s", r == -ETIMEDOUT ? "it hangs" : strerror(f->errnum ? f->errnum : -r));
+		snprintf(how, sizeof(how), "%.60s",
+			 r == -ETIMEDOUT ? "it does not respond" : strerror(f->errnum ? f->errnum : -r));
 	else if (f->reason == KVM_EXIT_INTERNAL_ERROR)
 		snprintf(how, sizeof(how), "KVM internal error %u", f->detail);
 	else
-		snprintf(how, sizeof(how), "it stops with %u", f->reason);
-	snprintf(t->why, sizeof(t->why), DEVICE " opens, but no machine runs: %s: %s", f->step, how);
-	snprintf(t->remedy, sizeof(t->remedy), "if this host is a machine itself: nested virtualization that works is its owner's to give");
+		snprintf(how, sizeof(how), "it stops with exit reason %u", f->reason);
+	snprintf(t->why, sizeof(t->why), DEVICE " opens, but no virtual machine runs: %s: %s", f->step, how);
+	snprintf(t->remedy, sizeof(t->remedy),
+		 "if this host is itself a virtual machine: its provider must enable nested virtualization");
 }
 
 void kvm_try_device(const char *path, struct kvm_trial *ret)
@@ -240,38 +242,44 @@ void kvm_try_device(const char *path, struct kvm_trial *ret)
 	*ret = (struct kvm_trial){ .state = KVM_ABSENT };
 	if (kvm == -EACCES || kvm == -EPERM) {
 		ret->state = KVM_DENIED;
-		snprintf(ret->why, sizeof(ret->why), DEVICE " may not be opened: %s", strerror(-kvm));
-		snprintf(ret->remedy, sizeof(ret->remedy), "%s", geteuid() ? "run as root, or add the user to group kvm" :
-									 "allow device 10:232 in the container that this runs in");
+		snprintf(ret->why, sizeof(ret->why), DEVICE " cannot be opened: %s", strerror(-kvm));
+		snprintf(ret->remedy, sizeof(ret->remedy), "%s",
+			 geteuid() ? "run as root, or add the user to group kvm" :
+				     "allow device 10:232 in the container of this process");
 		return;
 	}
 	/* Something else by that name, a file for instance, is no KVM either. */
 	if (kvm < 0 || sys_ioctl(kvm, KVM_GET_API_VERSION, NULL) != KVM_API_VERSION) {
 		if (kvm == -ENOENT)
-			snprintf(ret->why, sizeof(ret->why), "there is no " DEVICE);
+			snprintf(ret->why, sizeof(ret->why), DEVICE " does not exist" DEVICE);
 		else
-			snprintf(ret->why, sizeof(ret->why), "nothing is behind " DEVICE "%s%s", kvm < 0 ? ": " : "", kvm < 0 ? strerror(-kvm) : "");
-		snprintf(ret->remedy, sizeof(ret->remedy), "load kvm-intel or kvm-amd; enable virtualization in the firmware, or nested "
-							 "virtualization where this machine is made");
+			snprintf(ret->why, sizeof(ret->why), DEVICE " has no driver%s%s", kvm < 0 ? ": " : "",
+				 kvm < 0 ? strerror(-kvm) : "");
+		snprintf(ret->remedy, sizeof(ret->remedy),
+			 "load kvm-intel or kvm-amd; enable virtualization in the firmware, or nested virtualization "
+			 "for this host");
 		return;
 	}
 	f = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (f == MAP_FAILED) {
-		fails(ret, &(struct found){ .step = "try it", .errnum = errno }, 0);
+		fails(ret, &(struct found){ .step = "test it", .errnum = errno }, 0);
 		return;
 	}
 	r = in_child(kvm, f);
 	if (r < 0 || f->step[0]) {
 		if (!f->step[0])
-			snprintf(f->step, sizeof(f->step), "try it");
+			snprintf(f->step, sizeof(f->step), "test it");
 		fails(ret, f, r);
 	} else if (is_guest()) {
 		ret->state = KVM_NESTED;
-		snprintf(ret->why, sizeof(ret->why), "instructions run; this host is a machine itself, where a kernel may hang: a boot decides");
-		snprintf(ret->remedy, sizeof(ret->remedy), "where KVM is known to work in a machine, vm_accel can also be set to kvm");
+		snprintf(ret->why, sizeof(ret->why),
+			 "instructions run; this host is itself a virtual machine, where a kernel may hang: the first "
+			 "boot decides");
+		snprintf(ret->remedy, sizeof(ret->remedy),
+			 "set vm_accel to kvm where KVM is known to work inside a virtual machine");
 	} else {
 		ret->state = KVM_WORKS;
-		snprintf(ret->why, sizeof(ret->why), "a machine runs");
+		snprintf(ret->why, sizeof(ret->why), "a virtual machine runs");
 	}
 	munmap(f, PAGE);
 }

@@ -1,6 +1,6 @@
 /*
- * Whether this kernel's KVM runs a machine. That it opens, and even makes one, does not tell: there are hosts, most of them
- * machines themselves, where it fails at the first instruction. So a machine of one page is run.
+ * Tests whether this kernel's KVM runs a virtual machine. It is not enough that /dev/kvm opens and creates one: on some
+ * hosts, most of them virtual machines themselves, the first instruction fails. So a virtual machine of one page is run.
  */
 #pragma once
 

@@ -15,11 +15,11 @@ TEST(what_is_no_kvm_is_not_taken_for_one)
 
 	kvm_try_device("/dev/no-such-thing", &t);
 	CHECK_EQ(t.state, KVM_ABSENT);
-	CHECK_STR(t.why, "there is no /dev/kvm");
+	CHECK_STR(t.why, "/dev/kvm does not exist");
 	CHECK(t.remedy[0]);
 	kvm_try_device("/dev/null", &t);
 	CHECK_EQ(t.state, KVM_ABSENT);
-	CHECK_STR(t.why, "nothing is behind /dev/kvm");
+	CHECK_STR(t.why, "/dev/kvm has no driver");
 	kvm_try_device("/proc/self/fd/1000", &t);
 	CHECK_EQ(t.state, KVM_ABSENT);
 }
@@ -39,7 +39,7 @@ TEST(who_may_not_open_it_is_told_so)
 		if (geteuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0))
 			_exit(2);
 		kvm_try_device(path, &t);
-		_exit(t.state == KVM_DENIED && strstr(t.why, "may not be opened") && strstr(t.remedy, "group kvm") ? 0 : 1);
+		_exit(t.state == KVM_DENIED && strstr(t.why, "cannot be opened") && strstr(t.remedy, "group kvm") ? 0 : 1);
 	}
 	waitpid(pid, &status, 0);
 	unlink(path);

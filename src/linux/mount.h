@@ -1,4 +1,4 @@
-/* Mounts by descriptor: made detached, attached by who owns the mount namespace. All return a descriptor or -errno. */
+/* Mounts by descriptor: made detached, attached by the owner of the mount namespace. All return an fd or -errno. */
 #pragma once
 #include <stdint.h>
 
@@ -17,7 +17,7 @@ int mount_new_err(const char *fs, const struct mount_opt *opts, unsigned attrs, 
 int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns);
 /* Also copies what is mounted below. */
 int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int userns);
-/* Gives a new mount, which nobody has attached or copied, other ids: see linux/idmap.h. 0 or -errno. */
+/* Gives other ids to a new mount that was not attached or copied yet: see linux/idmap.h. 0 or -errno. */
 int mount_map_ids(int mnt, int userns);
 int mount_attach(int mnt, const char *target, uint64_t cookie);
 int mount_attach_at(int mnt, int target, uint64_t cookie);
@@ -26,7 +26,7 @@ int mount_resize(int mnt, const char *size, const char *inodes);
 /* Cuts the whole tree of our mount namespace off from others: nothing mounted here shows there, nor the other way. */
 int mount_tree_private(void);
 /*
- * Opens a file for reading through a mount of nothing but itself: who maps it sees "/" as its path, and nobody can go
- * anywhere from it.
+ * Opens a file for reading through a mount of only that file: a process that maps it sees "/" as its path, and no other
+ * file can be reached from it.
  */
 int mount_open_file(int dirfd, const char *path);

@@ -1,6 +1,6 @@
 /*
- * Settings of a network namespace that bound what its sockets can hold, whoever watches them. Those of new connections' buffers
- * are what programs on loopback need to be as fast as before.
+ * Settings of a network namespace that limit what its sockets can hold, also when nothing watches them. The sizes of new
+ * connections' buffers are what programs on loopback need to be as fast as without limits.
  */
 #pragma once
 

@@ -40,7 +40,7 @@ void netlink_close(struct netlink *n, size_t at);
 /*
  * Sends what was built and reads what the kernel says to it, which it has done when the send returns. 0 only when it has
  * acknowledged the last message that asked for that (NLM_F_ACK); else -errno of the first that failed, whose number is
- * then in *ret_seq (NULL: nobody asks). Empties the buffer.
+ * then in *ret_seq (may be NULL). Empties the buffer.
  */
 int netlink_send(struct netlink *n, uint32_t *ret_seq);
 /*

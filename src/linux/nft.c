@@ -40,7 +40,7 @@ static int explain(const struct nft *b, uint32_t seq, int r, struct err *e)
 	err_sys(e, ERR_UNSUPPORTED, r, "nftables rules of a sandbox's network (message %u)", seq);
 	/* No such object, no such subsystem, and what a kernel says that has it but not for this family and hook. */
 	if (r == -ENOENT || r == -EOPNOTSUPP || r == -EINVAL || r == -EAFNOSUPPORT) {
-		err_set(e, ERR_UNSUPPORTED, r, "this kernel has no %s, which a sandbox's network needs",
+		err_set(e, ERR_UNSUPPORTED, r, "this kernel has no %s, which the network of a sandbox requires",
 			module ? module : "nf_tables");
 		err_remedy(e, "load it (modprobe %s); see `cloche doctor`", module ? module : "nf_tables");
 	}

@@ -11,7 +11,7 @@ struct nft {
 	struct netlink *link;
 	const char *table, *chain;
 	size_t rule; /* the nest that is open */
-	const char *needs[96]; /* by message: the module its expressions are of, for who is told that one is missing */
+	const char *needs[96]; /* by message: the module of its expressions, for the error that says that it is missing */
 };
 
 /* Takes @link, of NETLINK_NETFILTER, for the time of the batch. */
@@ -51,7 +51,7 @@ void nft_count(struct nft *b, const char *set, unsigned reg);
 void nft_tproxy(struct nft *b, uint16_t port);
 void nft_accept(struct nft *b);
 void nft_reset(struct nft *b); /* a TCP reset; the packet is dropped */
-void nft_unreachable(struct nft *b); /* as if nobody had that port */
+void nft_unreachable(struct nft *b); /* as for a port without a listener */
 
 /* Calls @fn with each key of a set, how often it was counted and how long it stays if it is not again. 0, or -errno. */
 typedef void nft_key_fn(void *arg, const uint8_t *key, size_t len, uint64_t count, uint64_t msec);

@@ -1,7 +1,7 @@
 /*
- * Bounds for the internet sockets of network namespaces that the kernel keeps by itself: BPF programs, attached once to the
- * control group (version 2, also beside version 1) that all sandboxes are below. They know a namespace by its cookie, and leave
- * those alone that nobody has entered.
+ * Limits for the internet sockets of network namespaces that the kernel enforces: BPF programs, attached once to the
+ * control group (version 2, also beside version 1) above all sandboxes. They identify a namespace by its cookie, and
+ * ignore namespaces that were not entered into their map.
  *
  * A namespace that was entered has at most so many sockets made by socket() at a time; more are refused (EPERM). SO_RCVBUF
  * and SO_SNDBUF are cut to SOCKET_BPF_BUFFER. The FORCE ones are not: every process inside gets EPERM for them anyway.

@@ -81,17 +81,17 @@ static bool rest_zero(const struct steer_rule *r)
 int steer_check(const struct steer_rules *r, struct err *e)
 {
 	if (r->mode > STEER_OBSERVE)
-		return err_set(e, ERR_INVALID, -EINVAL, "network: no mode %u", r->mode);
+		return err_set(e, ERR_INVALID, -EINVAL, "network: unknown mode %u", r->mode);
 	if (r->n > STEER_RULES)
 		return err_set(e, ERR_INVALID, -E2BIG, "network: at most %d addresses", STEER_RULES);
 	if (r->n && r->mode != STEER_ALLOW)
-		return err_set(e, ERR_INVALID, -EINVAL, "network: addresses in a mode that does not look at them");
+		return err_set(e, ERR_INVALID, -EINVAL, "network: the mode does not use addresses");
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct steer_rule *x = &r->rule[i];
 
 		if ((x->family != 4 && x->family != 6) || x->prefix > (x->family == 4 ? 32 : 128) || !x->first ||
 		    x->last < x->first || x->zero || !rest_zero(x))
-			return err_set(e, ERR_INVALID, -EINVAL, "network: address %u is none", i);
+			return err_set(e, ERR_INVALID, -EINVAL, "network: address %u is invalid", i);
 	}
 	return 0;
 }
@@ -159,7 +159,7 @@ static int routes(uint16_t addr, uint16_t route, uint16_t flags, struct err *e)
 	if (r < 0) {
 		err_sys(e, ERR_UNSUPPORTED, r, "addresses and routes of a sandbox's network (message %u)", seq);
 		if (r == -EAFNOSUPPORT || r == -EOPNOTSUPP || r == -EACCES)
-			err_remedy(e, "IPv4 and IPv6 are both needed, if only on loopback: no ipv6.disable=1");
+			err_remedy(e, "IPv4 and IPv6 are both required, if only on loopback: remove ipv6.disable=1");
 	}
 	return r;
 }
@@ -366,7 +366,7 @@ static int open_nft(struct netlink **ret, struct err *e)
 	int r = netlink_new(NETLINK_NETFILTER, ret, e);
 
 	if (r == -EPROTONOSUPPORT) {
-		err_set(e, ERR_UNSUPPORTED, r, "this kernel has no nfnetlink, which a sandbox's network needs");
+		err_set(e, ERR_UNSUPPORTED, r, "this kernel has no nfnetlink, which the network of a sandbox requires");
 		err_remedy(e, "load it (modprobe nf_tables); see `cloche doctor`");
 	}
 	return r;
@@ -484,7 +484,7 @@ int steer_sockets(int ret[STEER_SOCKETS], struct err *e)
 
 			fd_close_many(fds, i);
 			if (r == -EADDRINUSE)
-				return err_set(e, ERR_CONFLICT, r, "the sandbox's network is in other hands");
+				return err_set(e, ERR_CONFLICT, r, "another process changed the sandbox's network");
 			return err_sys(e, ERR_UNSUPPORTED, r, "make the sockets of a sandbox's network");
 		}
 	}

@@ -1,7 +1,7 @@
 /*
- * What makes every address of a network namespace lead to three sockets, and nowhere else: routes that call all of them
- * local, a few nftables rules, and the sockets, for whoever decides. See docs/design/0010-egress.md. The namespace has no
- * interface but loopback, so nothing here is what keeps packets in: without it, a program inside reaches itself.
+ * Steers all streams of a network namespace, to any address, to three sockets: by routes that make every address local,
+ * some nftables rules, and the sockets, which cloche-egress gets. See docs/design/0010-egress.md. The namespace has no
+ * interface but loopback, which is what keeps packets in: without this, a program inside only reaches itself.
  */
 #pragma once
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 #define STEER_RESOLV_CONF "nameserver 198.18.0.1\nsearch .\noptions timeout:2 attempts:2\n"
 
 enum steer_mode {
-	STEER_NONE, /* refused by the kernel, but for names: those are refused by who answers them */
+	STEER_NONE, /* refused by the kernel; DNS queries are refused by cloche-egress */
 	STEER_ALLOW, /* synthetic addresses, and those of the rules */
 	STEER_OPEN, /* all of them */
 	STEER_OBSERVE, /* likewise */
@@ -25,7 +25,7 @@ enum steer_mode {
 
 /*
  * Addresses that are let through to the sockets, by number. What does not fit (more than STEER_RULES) is for STEER_OPEN:
- * whoever has the sockets decides about each stream anyhow, the kernel is only faster in saying no.
+ * cloche-egress decides on each stream in any case, the kernel only refuses faster.
  */
 struct steer_rule {
 	uint8_t family; /* 4 or 6 */

@@ -60,9 +60,9 @@ static int list_timers(const struct proc *p, struct asked *a, struct err *e)
 
 		if (sscanf(at, "ID: %u\nsignal: %u/%llx\nnotify: %15[a-z]/%7[a-z].%ld\nClockID: %d", &t.id, &t.signo, &value,
 			   how, scope, &who, &clock) != 7)
-			return err_set(e, ERR_INTERNAL, -EINVAL, "timers makes no sense");
+			return err_set(e, ERR_INTERNAL, -EINVAL, "the timers are invalid");
 		if (clock < 0 || !strcmp(how, "thread"))
-			return proc_refuse(p, e, "has a timer of a kind that cannot be carried");
+			return proc_refuse(p, e, "has a timer of a kind that cannot be saved");
 		if (a->timers == TIMERS_MAX)
 			return proc_refuse(p, e, "has more than %u timers", TIMERS_MAX);
 		t.clock = (uint32_t)clock;
@@ -182,7 +182,7 @@ static int take_settings(const struct proc *p, struct thread *t, struct inject *
 		*result = 0;
 		t->rec.setting[i] = v;
 		if (v != s->normal && (!s->set_nr || v > s->most))
-			return proc_refuse(p, e, "has %s that cannot be carried (%llu)", s->name, (unsigned long long)v);
+			return proc_refuse(p, e, "has %s that cannot be saved (%llu)", s->name, (unsigned long long)v);
 	}
 	return 0;
 }
@@ -227,7 +227,8 @@ static int ask_children(struct dump *d, struct proc *p, struct err *e)
 			if (info[4] && info[2] == CLD_STOPPED)
 				c->rec.stop_signal = (uint32_t)status & 0x7f;
 			if (c->rec.stop_signal && c->rec.stop_signal != SIGSTOP && (c->caught | c->ignored) >> (c->rec.stop_signal - 1) & 1)
-				r = proc_refuse(c, e, "was stopped by signal %u, which would not stop it any more", c->rec.stop_signal);
+				r = proc_refuse(c, e, "was stopped by signal %u, which would no longer stop it",
+						c->rec.stop_signal);
 			if (info[4] && info[2] == CLD_CONTINUED)
 				c->rec.flags |= MEM_PROC_CONTINUED;
 		}

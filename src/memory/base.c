@@ -48,7 +48,8 @@ int base_open(struct dump *d, int meta, struct err *e)
 	if (r < 0)
 		return r;
 	if (b->m.head->page_files > d->ancestors)
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "the image that it was restored from stands on others");
+		return err_set(e, ERR_INTERNAL, -EBADMSG,
+			       "the image that it was restored from is itself based on others");
 	/* An image without pages of its own has an empty file, which cannot be mapped. */
 	for (uint32_t i = 0; i < b->m.head->page_files; i++)
 		b->pages[i].data = map_file(d->ancestor[i].fd, UINT64_MAX, &b->pages[i].len);

@@ -58,5 +58,5 @@ int confine(struct err *e)
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
 	r = seccomp_install_extra(code, n);
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "confine ourselves") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "drop its own privileges") : 0;
 }

@@ -319,7 +319,7 @@ int vma_guards(struct dump *d, struct proc *p, struct err *e)
 			pagemap = sys_openat(p->dir, "pagemap", O_RDONLY | O_CLOEXEC, 0);
 		r = pagemap < 0 ? pagemap : guards_of(pagemap, &p->vma[i], &b);
 		if (r == 0 && b.len > was && (p->vma[i].flags & MEM_VMA_LOCKED || p->vma[i].shared))
-			return proc_refuse(p, e, "has guard pages inside of memory that is locked or shared");
+			return proc_refuse(p, e, "has guard pages in memory that is locked or shared");
 	}
 	if (r < 0)
 		return err_sys(e, r == -E2BIG ? ERR_TOO_LARGE : ERR_INTERNAL, r, "guard pages of process %u", p->pid);

@@ -49,7 +49,8 @@ int crypt_open(int dir, const uint8_t (*key)[CRYPT_KEY], unsigned n, struct cryp
 		r = try_folder(dir, &c);
 	if (r == -ENOTTY || r == -EOPNOTSUPP || r == -ENOSYS) {
 		err_set(e, ERR_UNSUPPORTED, r, "encrypt_memory: the file system of the layers has no encryption");
-		err_remedy(e, "enable it (ext4: `tune2fs -O encrypt DEVICE`), or set `layers` to a folder on a file system that has it");
+		err_remedy(e, "enable it (ext4: `tune2fs -O encrypt DEVICE`), or set `layers` to a folder on a file "
+			      "system that supports it");
 		return r;
 	}
 	if (r < 0)

@@ -41,7 +41,7 @@ int cut_note(struct dump *d, const struct object *o, struct err *e)
 	if (!d->refuses_network)
 		return image_add(&d->image, MEM_S_CUT, &x, NULL, e);
 	if (!tcp)
-		return proc_refuse(o->p, e, "has datagrams from outside that it did not read yet, descriptor %u", o->num);
+		return proc_refuse(o->p, e, "has unread datagrams from outside, descriptor %u", o->num);
 	inet_ntop((int)x.family, x.remote, text, sizeof(text));
 	return proc_refuse(o->p, e, "has a connection to the outside, descriptor %u, to %s port %u", o->num, text, x.remote_port);
 }

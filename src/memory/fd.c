@@ -152,7 +152,9 @@ static int owner(const struct dump *d, const struct proc *p, struct object *o, s
 	o->rec.owner_type = (uint32_t)own.type;
 	o->rec.owner_pid = inside(d, own.pid);
 	if (!o->rec.owner_pid)
-		return proc_refuse(p, e, "descriptor %u sends signals to a group whose first process has ended, or to somebody outside",
+		return proc_refuse(p, e,
+				   "descriptor %u sends signals to a group whose first process has ended, or to a "
+				   "process outside the sandbox",
 				   o->num);
 	/* It sends them as the one that asked for it. */
 	if (sys_fcntl(o->fd, F_GETOWNER_UIDS, (long)by) < 0)
@@ -178,7 +180,7 @@ static int classify(struct opened *x, struct err *e)
 		return object_pipe(x, e);
 	if (S_ISCHR(mode))
 		return object_device(x, e);
-	return proc_refuse(x->p, e, "has something open that is not known: descriptor %u", x->num);
+	return proc_refuse(x->p, e, "has an unknown kind of open file: descriptor %u", x->num);
 }
 
 struct object *object_new(struct dump *d, struct err *e)
@@ -280,9 +282,11 @@ int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, stru
 	if (r != 0)
 		return r < 0 ? r : 0;
 	if (proc_field(info, "lock", &(const char *){ NULL }))
-		return proc_refuse(p, e, "has a file on its way in a unix socket that is locked");
+		return proc_refuse(p, e, "has a file in transit in a unix socket that is locked");
 	if (!S_ISREG(x.f.st.st_mode) && !S_ISDIR(x.f.st.st_mode) && !S_ISSOCK(x.f.st.st_mode) && !S_ISFIFO(x.f.st.st_mode))
-		return proc_refuse(p, e, "has a descriptor on its way in a unix socket that no process has open: %.100s", x.f.path);
+		return proc_refuse(p, e,
+				   "has a descriptor in transit in a unix socket that no process has open: %.100s",
+				   x.f.path);
 	return add_object(d, &x, flags, at, ret, e);
 }
 

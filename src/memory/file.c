@@ -145,7 +145,7 @@ int file_root(struct dump *d, struct err *e)
 	find_writable(d);
 	memfd = sys_memfd_create("", MFD_CLOEXEC);
 	if (memfd < 0 || fstat(memfd, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, memfd < 0 ? memfd : -errno, "memory of our own");
+		return err_sys(e, ERR_INTERNAL, memfd < 0 ? memfd : -errno, "read its own memory");
 	d->shm_dev = st.st_dev;
 	return 0;
 }

@@ -129,10 +129,11 @@ static int image_check(int fd, uint64_t size, struct err *e)
 		return err_sys(e, ERR_INTERNAL, -errno, "map the image");
 	r = mem_check(at, size, &m, &why);
 	if (r == 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 && mem_fds_needed(&m) > files.rlim_max)
-		r = err_set(&why, ERR_EXHAUSTED, -EMFILE, "it takes %llu descriptors, %llu are allowed here (ulimit -Hn)",
+		r = err_set(&why, ERR_EXHAUSTED, -EMFILE,
+			    "it needs %llu descriptors, but the limit here is %llu (ulimit -Hn)",
 			    (unsigned long long)mem_fds_needed(&m), (unsigned long long)files.rlim_max);
 	munmap(at, size);
-	return r < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this could not be restored: %s", why.msg) : 0;
+	return r < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "it cannot be restored: %s", why.msg) : 0;
 }
 
 int image_write(struct dump *d, struct err *e)

@@ -152,10 +152,10 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 	arch_restart(regs, proc_handles_signals(p));
 	code_end(&c, regs, t->mask, t);
 	if (c.full || !n)
-		return proc_refuse(p, e, "has no room behind its vdso");
+		return proc_refuse(p, e, "has no room after its vdso");
 	r = vdso_write(p, c.at, c.byte, c.n);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "write behind the vdso of process %u", p->pid);
+		return err_sys(e, ERR_INTERNAL, r, "write after the vdso of process %u", p->pid);
 	memcpy(regs, t->regs, sizeof(regs));
 	arch_enter(regs, c.at + entry);
 	r = set_regs(t, regs);
@@ -169,7 +169,7 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 		return err_sys(e, ERR_CONFLICT, r, "a call made by process %u (%s)", p->pid, p->name);
 	r = vdso_write(p, c.at, zeros, c.n);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "clear behind the vdso of process %u", p->pid);
+		return err_sys(e, ERR_INTERNAL, r, "clear the room after the vdso of process %u", p->pid);
 	return (int)n;
 }
 
@@ -236,7 +236,7 @@ int inject_fork(struct proc *p, struct err *e)
 	arch_restart(regs, proc_handles_signals(p));
 	code_end(&c, regs, t->mask, t);
 	if (c.full)
-		return proc_refuse(p, e, "has no room behind its vdso");
+		return proc_refuse(p, e, "has no room after its vdso");
 	r = vdso_write(p, c.at, c.byte, c.n);
 	if (r == 0)
 		r = (int)sys_ptrace(PTRACE_SETOPTIONS, t->host, 0, (void *)(uintptr_t)(OPTIONS | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK));

@@ -37,7 +37,7 @@ static int parse_watch(const char *line, struct watched *w, struct err *e)
 	int at = 0;
 
 	if (sscanf(line, "inotify wd:%x ino:%llx sdev:%x mask:%x", &w->wd, &ino, &sdev, &w->mask) != 4)
-		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an inotify makes no sense");
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an inotify is invalid");
 	w->file = (struct wanted){ .dev = makedev(sdev >> 20, sdev & 0xfffff), .ino = (ino_t)ino };
 	line = strstr(line, "fhandle-bytes:");
 	if (!line || sscanf(line, "fhandle-bytes:%x fhandle-type:%x f_handle:%n", &bytes, &type, &at) != 2 || !at ||
@@ -99,7 +99,7 @@ static int take_watches(struct watches *all, const struct dump *d, uint32_t at, 
 		w->object = at;
 		r = parse_watch(line, w, e);
 		if (r == 0 && w->wd > WATCHES_MAX)
-			return proc_refuse(o->p, e, "has watched more than %u files (inotify)", WATCHES_MAX);
+			return proc_refuse(o->p, e, "watches more than %u files (inotify)", WATCHES_MAX);
 	}
 	return r;
 }
@@ -117,12 +117,12 @@ static int write_watches(struct dump *d, const struct watched *list, const struc
 		if (!want[i].path)
 			rec[2] = removed_file(d, &want[i]);
 		if (!want[i].path && rec[2] == MEM_NONE)
-			r = proc_refuse(o->p, e, "watches a file (inotify) whose name was not found: number %llu",
+			r = proc_refuse(o->p, e, "watches a file (inotify) whose name is unknown: number %llu",
 					(unsigned long long)want[i].ino);
 		else if (!want[i].path)
 			;
 		else if (!file_may_reach(d, o->p, want[i].path, 0) || !file_may_open(d, o->p, &want[i].st, 4))
-			r = proc_refuse(o->p, e, "watches %.100s (inotify), which it could not watch again", want[i].path);
+			r = proc_refuse(o->p, e, "watches %.100s (inotify), which it cannot watch again", want[i].path);
 		else
 			r = image_file(&d->image, want[i].path, &want[i].st, 0, &rec[2], e);
 		if (r == 0)
@@ -189,7 +189,7 @@ int inotify_early(struct dump *d, struct err *e)
 
 		while (r == 0 && dir && (de = readdir(dir)))
 			if (de->d_name[0] != '.' && has_news(p, fd, de->d_name))
-				r = proc_refuse(p, e, "has news of watched files (inotify) that it did not read yet");
+				r = proc_refuse(p, e, "has unread inotify events");
 		if (dir)
 			closedir(dir);
 		else

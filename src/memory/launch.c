@@ -168,12 +168,12 @@ static int gave_up(char *said, struct err *e)
 		int r = kind_of(kind, n) == ERR_CONFLICT ? -EAGAIN : -EOPNOTSUPP;
 
 		err_set(e, kind_of(kind, n), r, "%.220s", kind[n] ? kind + n + 1 : "refused");
-		err_remedy(e, r == -EAGAIN ? "try again" : "checkpoint its files alone, or end what cannot be saved");
+		err_remedy(e, r == -EAGAIN ? "try again" : "checkpoint only its files, or end what cannot be saved");
 		return r;
 	}
 	if (!strncmp(said, "failed ", 7))
 		return err_set(e, ERR_INTERNAL, -EIO, "save the memory: %.200s", said + 7);
-	return err_set(e, ERR_INTERNAL, -EPROTO, "save the memory: cloche-dump said '%.40s'", said);
+	return err_set(e, ERR_INTERNAL, -EPROTO, "save the memory: cloche-dump answered '%.40s'", said);
 }
 
 /* What it says next, with a zero behind it. Its length. */
@@ -222,7 +222,7 @@ int dump_say(struct dump *d, const char *word, struct err *e)
 {
 	int r = fd_send_now(d->control, word, strlen(word), NULL, 0);
 
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "save the memory: speak to cloche-dump") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "save the memory: send to cloche-dump") : 0;
 }
 
 void dump_leave(struct dump *d)

@@ -36,12 +36,15 @@ static int breaking(const struct opened *x, bool to_read, struct mem_lock *k, st
 		fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
 		fd_close(fd);
 		if (fd < 0 && fd != -EWOULDBLOCK)
-			return err_sys(e, ERR_INTERNAL, fd, "look at a lease");
+			return err_sys(e, ERR_INTERNAL, fd, "read a lease");
 		k->type = fd < 0;
 	}
 	/* It is broken by opening the file once more. */
 	if (x->p->rec.uid[3] && !(x->f.st.st_mode & needs))
-		return proc_refuse(x->p, e, "has a lease of %.100s that somebody is about to break, and could not open that file so", x->f.path);
+		return proc_refuse(
+			x->p, e,
+			"has a lease of %.100s that another process is breaking, and cannot open that file again",
+			x->f.path);
 	return 0;
 }
 
@@ -53,11 +56,11 @@ static int parse(const struct opened *x, const char *line, struct mem_lock *k, i
 	size_t i = 0;
 
 	if (sscanf(line, "%*d: %15s %15s %15s %d %*s %llu %31s", kind, state, type, ret_by, &start, last) != 6)
-		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of a lock makes no sense");
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of a lock is invalid");
 	while (i < ARRAY_LEN(kinds) && strcmp(kinds[i].word, kind) != 0)
 		i++;
 	if (i == ARRAY_LEN(kinds))
-		return proc_refuse(x->p, e, "holds a lock of %.100s of a kind that is not known (%s)", x->f.path, kind);
+		return proc_refuse(x->p, e, "holds a lock of %.100s of an unknown kind (%s)", x->f.path, kind);
 	k->kind = kinds[i].kind;
 	k->type = !strcmp(type, "WRITE");
 	k->start = start;
@@ -76,9 +79,9 @@ static int check(const struct opened *x, const struct object *o, const struct me
 	if (k->kind == MEM_LOCK_POSIX && share_has(x->d, x->p))
 		return proc_refuse(x->p, e, "holds a POSIX lock of %.100s, and shares its descriptors (CLONE_FILES)", x->f.path);
 	if (o->rec.kind != MEM_OBJ_SHMEM && (o->rec.kind != MEM_OBJ_FILE || !x->f.own))
-		return proc_refuse(x->p, e, "holds a lock of %.100s, which is not the sandbox's own file", x->f.path);
+		return proc_refuse(x->p, e, "holds a lock of %.100s, which is not a file of the sandbox", x->f.path);
 	if ((k->kind == MEM_LOCK_LEASE || k->kind == MEM_LOCK_BREAKING) && (!proc_map(&x->d->uids, x->f.st.st_uid, &owner) || owner != x->p->rec.uid[3]))
-		return proc_refuse(x->p, e, "has a lease of %.100s, which is another user's file", x->f.path);
+		return proc_refuse(x->p, e, "has a lease of %.100s, which is a file of another user", x->f.path);
 	return 0;
 }
 

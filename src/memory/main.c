@@ -63,12 +63,12 @@ static int wait_word(const struct dump *d, const char *expected, const char *oth
 	ssize_t n;
 
 	if (poll(&p, 1, CONTROL_MS) != 1)
-		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the warden said nothing");
+		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the warden sent no request");
 	n = fd_recv(d->control, word, sizeof(word) - 1, NULL, 0, &nfds);
 	if (other && n == (ssize_t)strlen(other) && !memcmp(word, other, (size_t)n))
 		return 1;
 	if (n != (ssize_t)strlen(expected) || memcmp(word, expected, (size_t)n) != 0)
-		return err_set(e, ERR_INTERNAL, n < 0 ? (int)n : -ECANCELED, "the warden does not want it any more");
+		return err_set(e, ERR_INTERNAL, n < 0 ? (int)n : -ECANCELED, "the warden cancelled the request");
 	return 0;
 }
 
@@ -100,7 +100,7 @@ static int drop(struct err *e)
 		r = sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (r == 0)
 		r = sys_prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "give up privileges") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "drop privileges") : 0;
 }
 
 static int number(const char *text, int max, int *ret)
@@ -186,7 +186,7 @@ static int read_table(struct dump *d, struct err *e)
 	int r = table_read(d->table_fd, &d->table);
 
 	if (r < 0)
-		return err_sys(e, r == -EAGAIN ? ERR_CONFLICT : ERR_INTERNAL, r, "the agent's table");
+		return err_sys(e, r == -EAGAIN ? ERR_CONFLICT : ERR_INTERNAL, r, "read the agent's table");
 	for (size_t i = 1; i < d->n_procs; i++)
 		for (unsigned w = 0; w < TABLE_WORKERS; w++)
 			if (d->table.worker[w] && d->table.worker[w] == d->proc[i].pid)
@@ -211,7 +211,7 @@ static int read_processes(struct dump *d, struct err *e)
 	for (size_t i = 1; i < d->n_procs; i++)
 		alive += !d->proc[i].zombie;
 	if (!alive)
-		return err_set(e, ERR_NOT_FOUND, -ESRCH, "nothing runs in the sandbox");
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no process runs in the sandbox");
 	r = inotify_early(d, e);
 	if (r == 0)
 		r = node_room(d, e); /* before anything that may lie in there */

@@ -46,7 +46,8 @@ static int read_xattrs(struct dump *d, int fd, const char *path, struct mem_span
 		uint32_t head[2];
 
 		if (strncmp(at, "user.", 5) != 0)
-			return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%.100s has an attribute that cannot be carried: %.60s", path, at);
+			return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+				       "%.100s has an attribute that cannot be saved: %.60s", path, at);
 		len = fgetxattr(fd, at, value, sizeof(value));
 		if (len < 0)
 			return err_sys(e, ERR_INTERNAL, -errno, "attribute %.60s of %.100s", at, path);
@@ -71,7 +72,8 @@ static int keep(struct dump *d, const struct stat *st, uint32_t node, struct err
 	struct kept *more = d->n_kept >= NODES_MAX ? NULL : reallocarray(d->kept, d->n_kept + 1, sizeof(*more));
 
 	if (!more)
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %u files in /dev/shm or open and removed", NODES_MAX);
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %u files in /dev/shm, or open and removed",
+			       NODES_MAX);
 	d->kept = more;
 	more[d->n_kept++] = (struct kept){ st->st_dev, st->st_ino, node };
 	return 0;
@@ -99,7 +101,7 @@ static int add(struct dump *d, int at, const char *path, const struct stat *st, 
 	int r = content && fd < 0 ? fd : owner(d, st, &x);
 
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "look at %.100s", path);
+		return err_sys(e, ERR_INTERNAL, r, "read the status of %.100s", path);
 	if (S_ISREG(st->st_mode) && st->st_nlink > 1)
 		x.link = known(d, st);
 	if (S_ISREG(st->st_mode))
@@ -133,12 +135,12 @@ static int entry(struct dump *d, int dir, const char *name, char *path, unsigned
 	int r;
 
 	if (at < 0 || fstat(at, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, at < 0 ? at : -errno, "look at %.200s%.100s", path, name);
+		return err_sys(e, ERR_INTERNAL, at < 0 ? at : -errno, "read the status of %.200s%.100s", path, name);
 	if (depth >= DEPTH_MAX || was + strlen(name) + 2 > MEM_PATH_MAX)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "folders in /dev/shm are too deep");
 	snprintf(path + was, MEM_PATH_MAX - was, "%s", name);
 	if (S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode))
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%.200s is a device, which cannot be carried", path);
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "%.200s is a device, which cannot be saved", path);
 	else
 		r = add(d, at, path, &st, 0, &file, e);
 	if (r == 0 && S_ISDIR(st.st_mode)) {
@@ -245,7 +247,7 @@ int node_removed(struct dump *d, const struct proc *p, int dir, const char *link
 	if (len > strlen(GONE) && !strcmp(path + len - strlen(GONE), GONE))
 		path[len - strlen(GONE)] = '\0';
 	if (path[0] != '/' || !path[1] || f->st.st_nlink || (!S_ISREG(f->st.st_mode) && !S_ISDIR(f->st.st_mode) && !S_ISFIFO(f->st.st_mode) && !S_ISLNK(f->st.st_mode)))
-		return proc_refuse(p, e, "has %.100s open, which was removed and cannot be made again", f->path);
+		return proc_refuse(p, e, "has %.100s open, which was removed and cannot be recreated", f->path);
 	at = sys_openat(dir, link, O_PATH | O_CLOEXEC, 0);
 	if (at < 0 || mount_of(at, "", AT_EMPTY_PATH, &mount) < 0)
 		return err_sys(e, ERR_INTERNAL, at < 0 ? at : -errno, "open %.100s", f->path);
@@ -253,7 +255,7 @@ int node_removed(struct dump *d, const struct proc *p, int dir, const char *link
 	if (folder >= 0 && S_ISDIR(f->st.st_mode))
 		up = sys_openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	if (folder < 0 || !own_mount(d, folder, mount) || (S_ISDIR(f->st.st_mode) && (up < 0 || !same_folder(up, folder))))
-		return proc_refuse(p, e, "has %.100s open, which was removed with the folder it was in", f->path);
+		return proc_refuse(p, e, "has %.100s open, which was removed together with its folder", f->path);
 	return add(d, at, path, &f->st, MEM_NODE_REMOVED | (S_ISREG(f->st.st_mode) && never_named(path) ? MEM_NODE_LINKABLE : 0), ret, e);
 }
 
@@ -264,6 +266,6 @@ int node_memfd(struct dump *d, const struct proc *p, const struct stat *st, uint
 	};
 
 	if (owner(d, st, &x) < 0)
-		return proc_refuse(p, e, "has a memfd of somebody the sandbox does not know");
+		return proc_refuse(p, e, "has a memfd of a user that the sandbox does not have");
 	return image_add(&d->image, MEM_S_NODE, &x, ret, e);
 }

@@ -56,7 +56,8 @@ static int check_pipe(struct dump *d, uint32_t at, struct err *e)
 		d->object[at].rec.b = !ready(o->fd, POLLIN);
 	if (both || o->rec.kind == MEM_OBJ_FIFO || (o->rec.flags & O_ACCMODE) == O_RDWR)
 		return 0;
-	return pipe_orphan(o->fd, reads(o)) ? 0 : proc_refuse(o->p, e, "has a pipe whose other end is outside");
+	return pipe_orphan(o->fd, reads(o)) ? 0 :
+					      proc_refuse(o->p, e, "has a pipe whose other end is outside the sandbox");
 }
 
 /* Shared memory: one has the content, those of the same file have its number. */
@@ -74,7 +75,7 @@ static int link_content(struct dump *d, uint32_t at, struct err *e)
 			return 0;
 		}
 	if (fstat(o->fd, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "look at shared memory");
+		return err_sys(e, ERR_INTERNAL, -errno, "read the status of shared memory");
 	if (o->p && node_memfd(d, o->p, &st, &o->rec.file, e) < 0)
 		return -EOPNOTSUPP;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", o->fd);
@@ -94,7 +95,7 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 	} slot = { .efd = o->num };
 
 	if (sscanf(line, "tfd: %u events: %x data: %llx", &w.fd_num, &w.events, &data) != 3)
-		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an epoll makes no sense");
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an epoll is invalid");
 	w.data = data;
 	slot.tfd = w.fd_num;
 	/* Others with the same number are of files that had it before. The kernel counts them in the order of these lines. */
@@ -113,7 +114,8 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 			return image_add(&d->image, MEM_S_WATCH, &w, NULL, e);
 		}
 	}
-	return proc_refuse(o->p, e, "waits (epoll) for descriptor %u, which is closed, and what it was is open nowhere", w.fd_num);
+	return proc_refuse(o->p, e, "waits (epoll) for descriptor %u, which is closed, and its file is open nowhere",
+			   w.fd_num);
 }
 
 static bool is_cut(const struct object *o)
@@ -154,7 +156,9 @@ static int watches_told(struct dump *d, const struct object *o, struct err *e)
 		}
 		/* Each process opens it for itself, so what an epoll knows must be that process's own. */
 		if (t->own && (t->p != o->p || object_users(d, w->object) > 1))
-			return proc_refuse(o->p, e, "waits (epoll) for descriptor %u, a process or file of /proc that others have open, too",
+			return proc_refuse(o->p, e,
+					   "waits (epoll) for descriptor %u, a process or file of /proc that other "
+					   "processes have open",
 					   w->fd_num);
 	}
 	return 0;
@@ -186,7 +190,7 @@ static int check_own(const struct dump *d, uint32_t at, struct err *e)
 
 	if (!o->own || o->rec.kind != MEM_OBJ_PROC || object_users(d, at) < 2)
 		return 0;
-	return proc_refuse(o->p, e, "descriptor %u is a file of /proc that another process has open, too", o->num);
+	return proc_refuse(o->p, e, "descriptor %u is a file of /proc that another process also has open", o->num);
 }
 
 /* Those of one process that has ended: its pidfds have one inode. */

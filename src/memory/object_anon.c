@@ -13,7 +13,7 @@ static int eventfd(struct opened *x, struct err *e)
 	const char *at;
 
 	if (!proc_field(x->info, "eventfd-count", &at))
-		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an eventfd makes no sense");
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of an eventfd is invalid");
 	o->kind = MEM_OBJ_EVENTFD;
 	o->a = strtoull(at, NULL, 16);
 	o->b = proc_number(x->info, "eventfd-semaphore", 10, 0);
@@ -29,7 +29,7 @@ static int timerfd(struct opened *x, struct err *e)
 
 	if (!proc_field(x->info, "it_value", &value) || !proc_field(x->info, "it_interval", &interval) ||
 	    sscanf(value, " (%llu, %llu)", &v[2], &v[3]) != 2 || sscanf(interval, " (%llu, %llu)", &v[0], &v[1]) != 2)
-		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of a timerfd makes no sense");
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of a timerfd is invalid");
 	o->kind = MEM_OBJ_TIMERFD;
 	o->a = proc_number(x->info, "clockid", 10, 0);
 	o->b = proc_number(x->info, "settime flags", 8, 0) & 3;
@@ -49,7 +49,7 @@ static int signalfd(struct opened *x, struct err *e)
 	const char *at;
 
 	if (!proc_field(x->info, "sigmask", &at))
-		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of a signalfd makes no sense");
+		return err_set(e, ERR_INTERNAL, -EINVAL, "fdinfo of a signalfd is invalid");
 	x->o->rec.kind = MEM_OBJ_SIGNALFD;
 	x->o->rec.a = strtoull(at, NULL, 16);
 	return 0;
@@ -88,7 +88,9 @@ static int pidfd(struct opened *x, struct err *e)
 	}
 	x->o->own = !gone;
 	x->o->rec.b = gone ? ended_as(x->o->fd) : 0;
-	return x->o->rec.a || gone ? 0 : proc_refuse(x->p, e, "has a pidfd of a thread, or of a process outside");
+	return x->o->rec.a || gone ?
+		       0 :
+		       proc_refuse(x->p, e, "has a pidfd of a thread, or of a process outside the sandbox");
 }
 
 /* One of the sandbox's own, by the descriptor that setns() takes: "net:[4026531840]". */
@@ -100,7 +102,7 @@ static int namespace(struct opened *x, struct err *e)
 
 	snprintf(name, sizeof(name), "ns/%.*s", len < 16 ? (int)len : 16, x->f.path);
 	if (x->o->rec.flags & O_PATH || fstatat(x->d->proc[0].dir, name, &st, 0) < 0 || st.st_ino != x->f.st.st_ino || st.st_dev != x->f.st.st_dev)
-		return proc_refuse(x->p, e, "has something open that cannot be carried: %.60s", x->f.path);
+		return proc_refuse(x->p, e, "has something open that cannot be saved: %.60s", x->f.path);
 	x->o->rec.kind = MEM_OBJ_PROC;
 	x->o->own = true;
 	snprintf(path, sizeof(path), "/proc/%u/%s", x->p->pid, name);
@@ -141,5 +143,5 @@ int object_anon(struct opened *x, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (!strncmp(x->f.path, kinds[i].name, strlen(kinds[i].name)))
 			return kinds[i].read(x, e);
-	return proc_refuse(x->p, e, "has something open that cannot be carried: %.60s", x->f.path);
+	return proc_refuse(x->p, e, "has something open that cannot be saved: %.60s", x->f.path);
 }

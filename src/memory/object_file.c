@@ -46,7 +46,7 @@ static int memfd(struct opened *x, struct err *e)
 	int seals = sys_fcntl(o->fd, F_GET_SEALS, 0);
 
 	if (seals < 0 || o->rec.flags & O_PATH || strncmp(x->f.path, "/memfd:", 7) != 0)
-		return proc_refuse(x->p, e, "has memory open that is no memfd: %.100s", x->f.path);
+		return proc_refuse(x->p, e, "has memory open that is not a memfd: %.100s", x->f.path);
 	o->rec.kind = MEM_OBJ_SHMEM;
 	o->rec.a = (uint64_t)x->f.st.st_size;
 	o->rec.b = (uint32_t)seals;
@@ -61,7 +61,7 @@ static int without_name(struct opened *x, struct err *e)
 		return memfd(x, e);
 	fstatfs(x->o->fd, &fs);
 	if (fs.f_type == SECRETMEM_MAGIC || fs.f_type == HUGETLBFS_MAGIC)
-		return proc_refuse(x->p, e, "has memory open of a kind that cannot be carried (%s)",
+		return proc_refuse(x->p, e, "has memory open of a kind that cannot be saved (%s)",
 				   fs.f_type == SECRETMEM_MAGIC ? "memfd_secret" : "huge pages");
 	if (fs.f_type == MQUEUE_MAGIC)
 		return proc_refuse(x->p, e, "has a POSIX message queue open (%.100s)", x->f.path);
@@ -81,7 +81,7 @@ static const char *proc_lacks(const struct opened *x)
 	if (!strncmp(end, "/task/", 6))
 		tid = strtoul(end + 6, &end, 10);
 	if (tid != pid)
-		return "is a thread's";
+		return "belongs to a thread";
 	if (!strncmp(end, "/fdinfo/", 8) || !strncmp(end, "/fd/", 4) || !strncmp(end, "/map_files/", 11))
 		return "is about a descriptor or a mapping";
 	return NULL;
@@ -110,17 +110,17 @@ int object_file(struct opened *x, struct err *e)
 	if (!x->f.named)
 		return without_name(x, e);
 	if (!x->f.carried && S_ISREG(x->f.st.st_mode))
-		return proc_refuse(x->p, e, "has %.100s open, which a checkpoint does not hold", x->f.path);
+		return proc_refuse(x->p, e, "has %.100s open, which is not part of a checkpoint", x->f.path);
 	if (x->f.fs != PROC_MAGIC && x->f.fs != SYSFS_MAGIC &&
 	    (!file_may_reach(x->d, x->p, x->f.path, 0) ||
 	     (!(o->rec.flags & O_PATH) && !file_may_open(x->d, x->p, &x->f.st, needs[o->rec.flags & 3]))))
-		return proc_refuse(x->p, e, "has %.100s open, which it could not open again", x->f.path);
+		return proc_refuse(x->p, e, "has %.100s open, which it cannot open again", x->f.path);
 	o->rec.kind = x->f.fs == PROC_MAGIC || x->f.fs == SYSFS_MAGIC ? MEM_OBJ_PROC : MEM_OBJ_FILE;
 	if (x->f.fs == PROC_MAGIC && !strncmp(x->f.path, "/proc/", 6) && isdigit((unsigned char)x->f.path[6])) {
 		if (proc_lacks(x))
 			return proc_refuse(x->p, e, "has %.100s open, which %s", x->f.path, proc_lacks(x));
 		if (others_process(x))
-			return proc_refuse(x->p, e, "has %.100s open, a file of another user's process", x->f.path);
+			return proc_refuse(x->p, e, "has %.100s open, a file of a process of another user", x->f.path);
 		o->own = S_ISREG(x->f.st.st_mode);
 	}
 	r = image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->rec.file, e);
@@ -201,7 +201,9 @@ static bool drained(int fd)
 /* The agent makes all up to the highest. */
 static int pty_number(const struct opened *x, uint64_t index, struct err *e)
 {
-	return index < MEM_PTYS ? 0 : proc_refuse(x->p, e, "has terminal %llu open: only %u are carried", (unsigned long long)index, MEM_PTYS);
+	return index < MEM_PTYS ? 0 :
+				  proc_refuse(x->p, e, "has terminal %llu open: at most %u can be saved",
+					      (unsigned long long)index, MEM_PTYS);
 }
 
 static int slave(struct opened *x, struct err *e)
@@ -220,24 +222,26 @@ static int slave(struct opened *x, struct err *e)
 		return pty_number(x, o->rec.a, e);
 	}
 	if (r == -EIO)
-		return proc_refuse(x->p, e, "has a terminal open (descriptor %u) that was hung up, and which one that was cannot be told", x->num);
+		return proc_refuse(x->p, e,
+				   "has a terminal open (descriptor %u) that was hung up and cannot be identified",
+				   x->num);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "a terminal of process %u", x->p->pid);
 	if ((dev >> 8 & 0xfff) < PTS_MAJOR || (dev >> 8 & 0xfff) > PTS_MAJOR + 7)
-		return proc_refuse(x->p, e, "has a terminal open that is none of the sandbox");
+		return proc_refuse(x->p, e, "has a terminal open that does not belong to the sandbox");
 	o->rec.kind = MEM_OBJ_PTS;
 	o->rec.a = (dev & 0xff) | (dev >> 12 & 0xfff00);
 	r = pty_number(x, o->rec.a, e);
 	if (r < 0)
 		return r;
 	if (sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its terminal has input that was not read yet",
+		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its terminal has unread input",
 			       x->p->pid, x->p->name);
 	ext = external_tty(x->d, (uint32_t)o->rec.a);
 	if (!ext)
 		return 0;
 	if (!drained(ext->fd))
-		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): output of its terminal was not read yet", x->p->pid,
+		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its terminal has unread output", x->p->pid,
 			       x->p->name);
 	r = pty_read(x->d, ext->fd, (uint32_t)o->rec.a, &pty, e);
 	if (r < 0)
@@ -261,7 +265,7 @@ static int master(struct opened *x, struct err *e)
 	if (r < 0)
 		return r;
 	if (sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): output of its terminal was not read yet", x->p->pid,
+		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its terminal has unread output", x->p->pid,
 			       x->p->name);
 	r = pty_number(x, index, e);
 	if (r < 0)

@@ -142,7 +142,7 @@ static int read_tcp(struct opened *x, struct err *e)
 			return 0;
 		}
 		if (s->failed)
-			return proc_refuse(x->p, e, "has a TCP socket with an error that it did not read yet");
+			return proc_refuse(x->p, e, "has a TCP socket with an unread error");
 		if (!s->hung_up)
 			return 0;
 		if (!info.tcpi_segs_in && !info.tcpi_segs_out)
@@ -175,15 +175,16 @@ static int read_udp(struct opened *x, struct err *e)
 	uint32_t held = 0;
 
 	if (poll(&p, 1, 0) > 0 && p.revents & POLLERR)
-		return proc_refuse(x->p, e, "has a UDP socket with an error that it did not read yet");
+		return proc_refuse(x->p, e, "has a UDP socket with an unread error");
 	if (sys_ioctl(x->o->fd, SIOCOUTQ_, &held) == 0 && held)
-		return proc_refuse(x->p, e, "has a UDP socket with a datagram that it holds back");
+		return proc_refuse(x->p, e, "has a UDP socket with a pending datagram (UDP_CORK)");
 	if (!s->k.peer_len || !end_read(s->k.addr, s->k.addr_len, &here) || !end_read(s->k.peer, s->k.peer_len, &there))
 		return 0;
 	flow_of(&here, &there, &flow);
 	flow.udp = true;
 	if (diag_socket(&flow, &found, &quiet) < 0 || found.inode != x->f.st.st_ino)
-		return proc_refuse(x->p, e, "has a connected UDP socket, and this kernel does not tell whether it is shut down");
+		return proc_refuse(
+			x->p, e, "has a connected UDP socket, and this kernel does not report whether it is shut down");
 	s->k.shutdown = found.shutdown & 3;
 	return 0;
 }
@@ -211,13 +212,13 @@ static int read_stream(struct object *o, struct err *e)
 	int r;
 
 	if (s->failed)
-		return proc_refuse(o->p, e, "has a TCP socket with an error or urgent data that it did not read yet");
+		return proc_refuse(o->p, e, "has a TCP socket with an unread error or urgent data");
 	if (sys_ioctl(o->fd, FIONREAD, &waiting) < 0 || !waiting)
 		return 0;
 	if (waiting > STREAM_MAX)
-		return proc_refuse(o->p, e, "has more than %u MiB in a TCP socket that it did not read yet", STREAM_MAX >> 20);
+		return proc_refuse(o->p, e, "has more than %u MiB of unread data in a TCP socket", STREAM_MAX >> 20);
 	if (socket_number(o->fd, SOL_SOCKET, SO_PEEK_OFF) >= 0)
-		return proc_refuse(o->p, e, "has a TCP socket with SO_PEEK_OFF and data that it did not read yet");
+		return proc_refuse(o->p, e, "has a TCP socket with SO_PEEK_OFF and unread data");
 	data = malloc(waiting);
 	if (!data)
 		return err_sys(e, ERR_INTERNAL, -ENOMEM, "a queue");
@@ -268,7 +269,7 @@ static int let_flow(struct dump *d, struct object *a, struct object *b, struct e
 			r = end[i] ? look_tcp(end[i], &info, &revents, e) : 0;
 	}
 	if (socket_guard_undo(&d->guard) < 0 && r == 0)
-		return err_set(e, ERR_INTERNAL, -EIO, "leave a socket of process %u as it was", a->p->pid);
+		return err_set(e, ERR_INTERNAL, -EIO, "undo the changes to a socket of process %u", a->p->pid);
 	return r < 0 && !e->msg[0] ? err_sys(e, ERR_INTERNAL, r, "make room in a socket of process %u", a->p->pid) : r;
 }
 
@@ -287,9 +288,12 @@ static int link_pair(struct dump *d, uint32_t at, uint32_t other, struct err *e)
 	note_shutdown(a->socket);
 	end_read(a->socket->k.addr, a->socket->k.addr_len, &here);
 	if (!end_is_loopback(&here))
-		return proc_refuse(a->p, e, "has a TCP connection to process %u, not by a loopback address", b->p->pid);
+		return proc_refuse(a->p, e, "has a TCP connection to process %u over a non-loopback address",
+				   b->p->pid);
 	if (!has_come(a, b))
-		return proc_refuse(a->p, e, "has a TCP connection to process %u with more data than fits there", b->p->pid);
+		return proc_refuse(a->p, e,
+				   "has a TCP connection to process %u with more data than its receiver can hold",
+				   b->p->pid);
 	return read_stream(a, e);
 }
 
@@ -316,7 +320,9 @@ static int link_pending(struct dump *d, struct object *o, const struct end *ther
 		l->socket->matched++;
 		note_shutdown(o->socket);
 		if (o->socket->sent_any || o->socket->k.shutdown || o->socket->failed)
-			return proc_refuse(o->p, e, "has sent data by a TCP connection that process %u did not accept yet", l->p->pid);
+			return proc_refuse(o->p, e,
+					   "has sent data over a TCP connection that process %u has not accepted yet",
+					   l->p->pid);
 		o->socket->k.state = MEM_SOCK_PENDING;
 		o->rec.pair = i;
 		return 0;
@@ -348,7 +354,8 @@ static int link_alone(struct dump *d, uint32_t at, const struct end *here, const
 		if (!has_come(o, NULL) && let_flow(d, o, NULL, e) < 0)
 			return -EIO;
 		if (!has_come(o, NULL))
-			return proc_refuse(o->p, e, "has a TCP connection whose other end was closed with data still to come");
+			return proc_refuse(o->p, e,
+					   "has a TCP connection whose other end was closed while data was in transit");
 		break;
 	default:
 		break;
@@ -426,6 +433,7 @@ int object_link_listener(const struct dump *d, uint32_t at, struct err *e)
 	const struct object *o = &d->object[at];
 
 	if (o->socket->k.state == MEM_SOCK_LISTEN && o->socket->pending + o->socket->n_waiting > o->socket->matched)
-		return proc_refuse(o->p, e, "has connections that it did not accept yet, of processes that ended or are outside");
+		return proc_refuse(o->p, e,
+				   "has unaccepted connections of processes that ended or are outside the sandbox");
 	return 0;
 }

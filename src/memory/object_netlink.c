@@ -39,9 +39,9 @@ int object_netlink(struct opened *x, struct err *e)
 	if (poll(&p, 1, 0) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "a netlink socket");
 	if (p.revents & POLLERR)
-		return proc_refuse(x->p, e, "has a netlink socket (descriptor %u) with an error that it did not read yet", x->num);
+		return proc_refuse(x->p, e, "has a netlink socket (descriptor %u) with an unread error", x->num);
 	if (p.revents & POLLIN)
-		return proc_refuse(x->p, e, "has a netlink socket (descriptor %u) with messages that it did not read yet", x->num);
+		return proc_refuse(x->p, e, "has a netlink socket (descriptor %u) with unread messages", x->num);
 	memcpy(&own, k->addr, k->addr_len < sizeof(own) ? k->addr_len : sizeof(own));
 	memcpy(&peer, k->peer, k->peer_len < sizeof(peer) ? k->peer_len : sizeof(peer));
 	k->state = own.nl_pid || own.nl_groups ? MEM_SOCK_BOUND : MEM_SOCK_UNBOUND;

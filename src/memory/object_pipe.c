@@ -28,21 +28,21 @@ int pipe_peek(struct dump *d, int fd, struct mem_span *ret, struct err *e)
 	from = pair[0];
 	to = pair[1];
 	if (r < 0 || size < 0)
-		return err_sys(e, ERR_INTERNAL, r < 0 ? r : -errno, "a pipe of our own");
+		return err_sys(e, ERR_INTERNAL, r < 0 ? r : -errno, "make a helper pipe");
 	fcntl(to, F_SETPIPE_SZ, size);
 	data = malloc((size_t)waiting);
 	if (!data || (unsigned)waiting > PIPE_MAX)
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "a pipe holds too much");
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "a pipe holds too much data");
 	n = tee(fd, to, (size_t)waiting, SPLICE_F_NONBLOCK);
 	if (n < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "look into a pipe");
+		return err_sys(e, ERR_INTERNAL, -errno, "read the size of a pipe");
 	for (ssize_t have = 0, got; have < n; have += got) {
 		got = sys_read(from, data + have, (size_t)(n - have));
 		if (got <= 0)
 			return err_sys(e, ERR_INTERNAL, got < 0 ? (int)got : -EIO, "read a pipe");
 	}
 	if (n != waiting)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "a pipe holds %d bytes, but %zd could be seen", waiting, n);
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "a pipe holds %d bytes, but only %zd can be read", waiting, n);
 	return image_bytes(&d->image, data, (size_t)n, ret, e);
 }
 
@@ -81,13 +81,13 @@ static int add_external(struct dump *d, const struct table_exec *t, unsigned rol
 	d->external = more;
 	x.fd = sys_pidfd_getfd(d->agent_pidfd, t->fd[role]);
 	if (x.fd < 0)
-		return err_sys(e, ERR_INTERNAL, x.fd, "what the agent keeps for exec %u", t->id);
+		return err_sys(e, ERR_INTERNAL, x.fd, "the agent's data of exec %u", t->id);
 	d->external[d->n_external++] = x;
 	r = fstat(x.fd, &st) < 0 ? -errno : 0;
 	if (r == 0 && role == MEM_TTY)
 		r = sys_ioctl(x.fd, TIOCGPTN, &x.pts);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "what the agent keeps for exec %u", t->id);
+		return err_sys(e, ERR_INTERNAL, r, "the agent's data of exec %u", t->id);
 	x.dev = st.st_dev;
 	x.ino = st.st_ino;
 	d->external[d->n_external - 1] = x;
@@ -151,7 +151,7 @@ int object_pipe(struct opened *x, struct err *e)
 		return node_removed(x->d, x->p, x->p->dir, x->link, &x->f, &o->file, e);
 	}
 	if (!file_may_reach(x->d, x->p, x->f.path, 0) || !file_may_open(x->d, x->p, &x->f.st, 6))
-		return proc_refuse(x->p, e, "has %.100s open, which it could not open again", x->f.path);
+		return proc_refuse(x->p, e, "has %.100s open, which it cannot open again", x->f.path);
 	o->kind = MEM_OBJ_FIFO;
 	return image_file(&x->d->image, x->f.path, &x->f.st, 0, &o->file, e);
 }

@@ -97,7 +97,8 @@ static int model_init(struct model *m, const struct mem_socket *k, struct err *e
 	/* One more for value_can_be_set(); and the agent makes two at a time that it closes again (agent/restore/socket.c). */
 	spare = m->fd < 0 ? -1 : socket((int)k->family, (int)k->type | SOCK_CLOEXEC, (int)k->protocol);
 	if (spare < 0 && errno == EPERM)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the sandbox has as many sockets as it may have; two more are needed to copy them");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			       "the sandbox has reached its limit of sockets; two more are needed to copy them");
 	if (spare < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "make a socket");
 	for (size_t i = 0; i < socket_options_n; i++)
@@ -139,7 +140,7 @@ static int read_options(struct opened *x, struct err *e)
 		if (value_same(&v, &model.value[i]) || option_means_nothing(s, o, locked))
 			continue;
 		if (!value_can_be_set(&s->k, o, &v))
-			return proc_refuse(x->p, e, "has a socket with %s, which cannot be set again", o->text);
+			return proc_refuse(x->p, e, "has a socket with %s, which cannot be restored", o->text);
 		if (socket_option_add(&s->options, o, v.data, v.len) < 0)
 			return proc_refuse(x->p, e, "has a socket with too many options");
 	}
@@ -157,7 +158,7 @@ static int read_filter(struct opened *x, struct err *e)
 		return proc_refuse(x->p, e, "has a socket with a BPF program");
 	if (r < 0 || !n) /* some kinds have none */
 		return socket_number(x->o->fd, SOL_SOCKET, SO_LOCK_FILTER_) > 0 ?
-			       proc_refuse(x->p, e, "has a socket that may have no filter (SO_LOCK_FILTER)") :
+			       proc_refuse(x->p, e, "has a socket that does not allow filters (SO_LOCK_FILTER)") :
 			       0;
 	code = n <= FILTER_MAX ? calloc(n, sizeof(*code)) : NULL;
 	/* The length is in instructions. */
@@ -204,7 +205,7 @@ static int read_names(struct opened *x, struct mem_socket *k, struct err *e)
 	memcpy(k->peer, &addr, k->peer_len);
 	k->state = is_bound(k) ? MEM_SOCK_BOUND : MEM_SOCK_UNBOUND;
 	if (!proc_map(&x->d->uids, x->f.st.st_uid, &k->uid) || !proc_map(&x->d->gids, x->f.st.st_gid, &k->gid))
-		return proc_refuse(x->p, e, "has a socket of a user that is not the sandbox's");
+		return proc_refuse(x->p, e, "has a socket of a user that the sandbox does not have");
 	return 0;
 }
 
@@ -220,7 +221,7 @@ int object_socket(struct opened *x, struct err *e)
 		return r;
 	x->o->rec.kind = MEM_OBJ_SOCKET;
 	if (x->o->rec.flags & O_ASYNC)
-		return proc_refuse(x->p, e, "wants signals for a socket");
+		return proc_refuse(x->p, e, "has asked for signals for a socket");
 	if (s->k.family == AF_UNIX)
 		r = object_unix(x, e);
 	else if (s->k.family == AF_INET || s->k.family == AF_INET6)
@@ -256,7 +257,8 @@ static int take_control(struct dump *d, uint32_t at, struct msghdr *m, uint32_t 
 	*ret_n = 0;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); r == 0 && c; c = CMSG_NXTHDR(m, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			return proc_refuse(d->object[at].p, e, "has messages with credentials or times in a socket that it did not read yet");
+			return proc_refuse(d->object[at].p, e,
+					   "has unread messages with credentials or times in a socket");
 		for (size_t i = 0; r == 0 && i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) && *ret_n < FDS_MAX; i++) {
 			int fd;
 
@@ -267,7 +269,8 @@ static int take_control(struct dump *d, uint32_t at, struct msghdr *m, uint32_t 
 	}
 	for (uint32_t i = 0; r == 0 && i < *ret_n; i++)
 		if (d->object[objects[i]].own || d->object[objects[i]].rec.kind == MEM_OBJ_EPOLL || d->object[objects[i]].rec.kind == MEM_OBJ_EXTERNAL)
-			r = proc_refuse(d->object[at].p, e, "has a descriptor on its way in a unix socket that can only be opened by its process");
+			r = proc_refuse(d->object[at].p, e,
+					"has a descriptor in transit in a unix socket that only its process can open");
 	return r;
 }
 
@@ -287,7 +290,7 @@ static int read_message(struct dump *d, uint32_t at, uint8_t *data, struct err *
 	int r;
 
 	if (n < 0 || (n == 0 && stream))
-		return n == -EAGAIN || n >= 0 ? 0 : err_sys(e, ERR_INTERNAL, (int)n, "look into a socket");
+		return n == -EAGAIN || n >= 0 ? 0 : err_sys(e, ERR_INTERNAL, (int)n, "peek into a socket");
 	/* The end of a connection looks like an empty message. */
 	if (n == 0 && s->k.type == SOCK_SEQPACKET && (s->k.shutdown & MEM_SOCK_SHUT_READ || !s->peer))
 		return 0;
@@ -314,7 +317,9 @@ static int read_message(struct dump *d, uint32_t at, uint8_t *data, struct err *
 	} else {
 		s->dropped++;
 	}
-	return r < 0 ? proc_refuse(d->object[at].p, e, "has more than %u MiB in a socket that it did not read yet", QUEUE_MAX >> 20) : 1;
+	return r < 0 ? proc_refuse(d->object[at].p, e, "has more than %u MiB of unread data in a socket",
+				   QUEUE_MAX >> 20) :
+		       1;
 }
 
 /* The end of a connection is nothing to read. */
@@ -339,10 +344,10 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e)
 	if (!has_queue(o, &bytes))
 		return 0;
 	if (socket_number(o->fd, SOL_SOCKET, SO_PEEK_OFF) >= 0)
-		return proc_refuse(o->p, e, "has a socket with SO_PEEK_OFF and data that it did not read yet");
+		return proc_refuse(o->p, e, "has a socket with SO_PEEK_OFF and unread data");
 	for (size_t i = 0; i < ARRAY_LEN(told); i++)
 		if (socket_number(o->fd, SOL_SOCKET, told[i]) > 0)
-			return proc_refuse(o->p, e, "has messages with credentials or times in a socket that it did not read yet");
+			return proc_refuse(o->p, e, "has unread messages with credentials or times in a socket");
 	data = malloc(MESSAGE_MAX);
 	if (!data)
 		return err_sys(e, ERR_INTERNAL, -ENOMEM, "a queue");
@@ -357,7 +362,7 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e)
 	r = socket_guard_change(&d->guard, GUARD_PEEK, o->fd);
 	if (r < 0) {
 		socket_guard_undo_peek(&d->guard, o->fd);
-		return err_sys(e, ERR_INTERNAL, r, "look into a socket of process %u", o->p->pid);
+		return err_sys(e, ERR_INTERNAL, r, "peek into a socket of process %u", o->p->pid);
 	}
 	r = 1;
 	/* Not past the last byte of a connection: there may be an error, which would be gone then. */
@@ -367,10 +372,12 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e)
 	r = r < 0 ? r : 0;
 	undone = socket_guard_undo_peek(&d->guard, d->object[at].fd);
 	if (undone == -EOWNERDEAD && r == 0)
-		return err_set(e, ERR_INTERNAL, -EIO, "a socket of process %u was set back by cloche-dump itself: its guard was killed",
+		return err_set(e, ERR_INTERNAL, -EIO,
+			       "a socket of process %u was reset by cloche-dump itself, because its guard was killed",
 			       d->object[at].p->pid);
 	if (undone < 0 && undone != -EOWNERDEAD)
-		return err_sys(e, ERR_INTERNAL, undone, "set SO_PEEK_OFF of a socket of process %u back: its guard was killed",
+		return err_sys(e, ERR_INTERNAL, undone,
+			       "reset SO_PEEK_OFF of a socket of process %u: its guard was killed",
 			       d->object[at].p->pid);
 	return r;
 }

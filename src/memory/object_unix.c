@@ -98,7 +98,7 @@ static int take_folder(struct opened *x, const char *name, const struct found *f
 	struct stat st;
 
 	if (!f->named || len < n + 1 || f->path[len - n - 1] != '/' || strcmp(f->path + len - n, name) != 0)
-		return proc_refuse(x->p, e, "has the unix socket %.100s, and where that is cannot be told", name);
+		return proc_refuse(x->p, e, "has the unix socket %.100s, whose location is unknown", name);
 	snprintf(folder, sizeof(folder), "%.*s", len == n + 1 ? 1 : (int)(len - n - 1), f->path);
 	fd = sys_openat2(x->d->root, folder, &how);
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -131,7 +131,7 @@ static int read_path(struct opened *x, struct err *e)
 	file = socket_guard_file(&x->d->guard, x->o->fd);
 	self = sys_openat(AT_FDCWD, "/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (file < 0 || self < 0)
-		return proc_refuse(x->p, e, "has the unix socket %.100s, and where that is cannot be told", path);
+		return proc_refuse(x->p, e, "has the unix socket %.100s, whose location is unknown", path);
 	snprintf(link, sizeof(link), "fd/%d", file);
 	r = file_find(x->d, self, link, &f, e);
 	if (r < 0)
@@ -141,12 +141,13 @@ static int read_path(struct opened *x, struct err *e)
 		k->flags |= MEM_SOCK_NAMED;
 		r = path[0] == '/' ? 0 : take_folder(x, path, &f, e);
 	} else if (path[0] != '/' && strchr(path, '/')) {
-		r = proc_refuse(x->p, e, "has the unix socket %.100s, which was removed, and where that was cannot be told", path);
+		r = proc_refuse(x->p, e, "has the unix socket %.100s, which was removed, and whose location is unknown",
+				path);
 	}
 	/* A new one will be put in its place. */
 	if (r == 0 && (path[0] == '/' || k->flags & MEM_SOCK_NAMED) &&
 	    ((path[0] == '/' && !folder_exists(x->d, path)) || !file_may_reach(x->d, x->p, path[0] == '/' ? path : f.path, 2)))
-		return proc_refuse(x->p, e, "has the unix socket %.100s, which it could not make again", path);
+		return proc_refuse(x->p, e, "has the unix socket %.100s, which it cannot recreate", path);
 	return r;
 }
 
@@ -166,7 +167,8 @@ static int read_cred(struct opened *x, struct err *e)
 		return 0;
 	pid = socket_guard_change(&x->d->guard, GUARD_CRED, x->o->fd);
 	if (pid <= 0 || !proc_map(&x->d->uids, c.uid, &k->cred[1]) || !proc_map(&x->d->gids, c.gid, &k->cred[2]))
-		return proc_refuse(x->p, e, "has a unix socket whose other end was made by a process outside");
+		return proc_refuse(x->p, e,
+				   "has a unix socket whose other end was made by a process outside the sandbox");
 	k->cred[0] = (uint32_t)pid;
 	k->cred[3] = 1;
 	return 0;
@@ -189,7 +191,7 @@ int object_unix(struct opened *x, struct err *e)
 	int r = ask_unix(x->f.st.st_ino, &info);
 
 	if (r < 0)
-		return proc_refuse(x->p, e, "has a unix socket, and this kernel does not tell its other end");
+		return proc_refuse(x->p, e, "has a unix socket, and this kernel does not report its other end");
 	s->waiting = info.waiting;
 	s->n_waiting = info.n_waiting;
 	s->peer = info.peer;
@@ -211,7 +213,7 @@ int object_unix(struct opened *x, struct err *e)
 		s->connected = true;
 	}
 	if (s->failed && (s->k.state != MEM_SOCK_PAIR || info.peer || p.revents & POLLPRI))
-		return proc_refuse(x->p, e, "has a unix socket with an error or urgent data that it did not read yet");
+		return proc_refuse(x->p, e, "has a unix socket with an unread error or urgent data");
 	if (s->failed)
 		s->k.flags |= MEM_SOCK_UNHEARD;
 	r = read_path(x, e);
@@ -247,7 +249,10 @@ static int link_waiting(struct dump *d, uint32_t at, struct err *e)
 				continue;
 			l->matched++;
 			if (sys_ioctl(o->fd, SIOCOUTQ, &sent) < 0 || sent || o->socket->k.shutdown)
-				return proc_refuse(o->p, e, "has sent data by a unix connection that process %u did not accept yet", d->object[i].p->pid);
+				return proc_refuse(
+					o->p, e,
+					"has sent data over a unix connection that process %u has not accepted yet",
+					d->object[i].p->pid);
 			o->socket->k.state = MEM_SOCK_PENDING;
 			o->socket->k.order = k;
 			o->rec.pair = i;
@@ -255,7 +260,7 @@ static int link_waiting(struct dump *d, uint32_t at, struct err *e)
 		}
 	}
 	if (o->socket->peer)
-		return proc_refuse(o->p, e, "has a unix socket whose other end is outside");
+		return proc_refuse(o->p, e, "has a unix socket whose other end is outside the sandbox");
 	o->rec.pair = at; /* it was closed */
 	return 0;
 }
@@ -274,13 +279,17 @@ static int link_dgram(struct dump *d, uint32_t at, uint32_t other, struct err *e
 		return 0;
 	}
 	if (!peer)
-		return proc_refuse(o->p, e, "has a unix socket that is connected to one that was closed, or is outside");
+		return proc_refuse(
+			o->p, e,
+			"has a unix socket that is connected to one that was closed, or is outside the sandbox");
 	o->rec.pair = other;
 	o->socket->k.flags |= MEM_SOCK_PEER;
 	if (peer->peer == (uint32_t)o->ino && other != at && peer->k.addr_len <= 2 && o->socket->k.addr_len <= 2)
 		o->socket->k.flags |= MEM_SOCK_TWO;
 	else if (peer->k.addr_len <= 2)
-		return proc_refuse(o->p, e, "has a unix socket that is connected to one of process %u without a name", d->object[other].p->pid);
+		return proc_refuse(o->p, e,
+				   "has a unix socket that is connected to a socket of process %u without a name",
+				   d->object[other].p->pid);
 	return 0;
 }
 

@@ -116,7 +116,7 @@ static int add_piece(struct dump *d, int fd, uint64_t at, size_t len, struct mem
 		return r;
 	got = pread(fd, to, len, (off_t)at);
 	if (got < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "read a file that has no name");
+		return err_sys(e, ERR_INTERNAL, -errno, "read a file without a name");
 	memset(to + got, 0, n * PAGE - (size_t)got);
 	base = pages_end(&d->pages);
 	for (size_t i = 0; r == 0 && i < n; i++) {

@@ -29,7 +29,7 @@ static int check_vmas(struct proc *p, struct err *e)
 		if (!key || p->rec.pkeys >> key & 1)
 			continue;
 		if (v->prot != PROT_EXEC)
-			return proc_refuse(p, e, "has memory with protection key %u, which it has given back", key);
+			return proc_refuse(p, e, "has memory with protection key %u, which it has freed", key);
 		v->flags &= (1U << MEM_VMA_KEY_SHIFT) - 1;
 	}
 	return 0;

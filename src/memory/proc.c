@@ -155,13 +155,13 @@ static int ids(const struct dump *d, struct proc *p, const char *key, const stru
 
 	(void)d;
 	if (!proc_field(p->status, key, &at))
-		return err_set(e, ERR_INTERNAL, -EINVAL, "no %s in its status", key);
+		return err_set(e, ERR_INTERNAL, -EINVAL, "its status has no %s", key);
 	for (unsigned i = 0; i < 4; i++) {
 		char *end;
 		uint64_t v = strtoull(at, &end, 10);
 
 		if (!proc_map(m, v, &ret[i]))
-			return proc_refuse(p, e, "runs as somebody the sandbox does not know");
+			return proc_refuse(p, e, "runs as a user that the sandbox does not have");
 		at = end;
 	}
 	return 0;
@@ -187,7 +187,7 @@ static int groups(struct dump *d, struct proc *p, struct err *e)
 		v = strtoull(at, &end, 10);
 		at = end;
 		if (!proc_map(&d->gids, v, &inside))
-			return proc_refuse(p, e, "is in a group the sandbox does not know");
+			return proc_refuse(p, e, "is in a group that the sandbox does not have");
 		r = buf_add(&b, &inside, sizeof(inside));
 	}
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "groups") : image_bytes(&d->image, b.data, b.len, &p->rec.groups, e);
@@ -211,7 +211,7 @@ static int limits(struct proc *p, struct err *e)
 		const char *at = strstr(text, names[i]);
 
 		if (!at)
-			return err_set(e, ERR_INTERNAL, -EINVAL, "no '%s' in limits", names[i]);
+			return err_set(e, ERR_INTERNAL, -EINVAL, "limits has no '%s'", names[i]);
 		at += strlen(names[i]);
 		for (unsigned k = 0; k < 2; k++) {
 			char *end;
@@ -273,12 +273,13 @@ static int one_file(struct dump *d, const struct proc *p, const char *link, uint
 	if (!f.named && !f.st.st_nlink && f.st.st_dev != d->shm_dev)
 		return node_removed(d, p, p->dir, link, &f, ret, e);
 	if (!f.named)
-		return proc_refuse(p, e, "its %s is gone, or was changed",
+		return proc_refuse(p, e, "its %s was removed or changed",
 				   !strcmp(link, "cwd") ? "working folder" : "program file");
 	if (!f.carried && S_ISREG(f.st.st_mode))
-		return proc_refuse(p, e, "its program is in a folder that a checkpoint does not hold");
+		return proc_refuse(p, e, "its program is in a folder that is not part of a checkpoint");
 	if (!file_may_reach(d, p, f.path, 0))
-		return proc_refuse(p, e, "could not come to its %s again", !strcmp(link, "cwd") ? "working folder" : "program file");
+		return proc_refuse(p, e, "cannot reach its %s again",
+				   !strcmp(link, "cwd") ? "working folder" : "program file");
 	return image_file(&d->image, f.path, &f.st, flags, ret, e);
 }
 
@@ -289,12 +290,13 @@ static int capabilities(struct proc *p, struct err *e)
 
 	for (unsigned i = 0; i < ARRAY_LEN(keys); i++) {
 		if (!proc_field(p->status, keys[i], &at))
-			return err_set(e, ERR_INTERNAL, -EINVAL, "no %s in its status", keys[i]);
+			return err_set(e, ERR_INTERNAL, -EINVAL, "its status has no %s", keys[i]);
 		p->rec.caps[i] = strtoull(at, NULL, 16);
 	}
 	/* The agent gives a process no more than an exec has: other users than root get none. */
 	if (p->rec.caps[4] || (p->rec.uid[0] && p->rec.uid[1] && p->rec.uid[2] && p->rec.caps[1]))
-		return proc_refuse(p, e, "has capabilities that it cannot be given again (permitted %llx)", (unsigned long long)p->rec.caps[1]);
+		return proc_refuse(p, e, "has capabilities that cannot be restored (permitted %llx)",
+				   (unsigned long long)p->rec.caps[1]);
 	return 0;
 }
 
@@ -339,7 +341,7 @@ static int login_uid(const struct dump *d, struct proc *p, struct err *e)
 	if (mine == agents)
 		return 0;
 	if (agents != UINT32_MAX || !proc_map(&d->uids, mine, &p->rec.loginuid))
-		return proc_refuse(p, e, "has a login user id that cannot be set again");
+		return proc_refuse(p, e, "has a login user id that cannot be restored");
 	return 0;
 }
 
@@ -352,18 +354,18 @@ static int check(const struct dump *d, const struct proc *p, struct err *e)
 	struct stat st, agent;
 
 	if (proc_number(p->status, "Seccomp_filters", 10, 0) != d->filters)
-		return proc_refuse(p, e, "has a system call filter of its own");
+		return proc_refuse(p, e, "has its own system call filter");
 	for (unsigned i = 0; i < ARRAY_LEN(guesses); i++)
 		if (proc_field(p->status, guesses[i], &mine) && proc_field(d->proc[0].status, guesses[i], &agents) &&
 		    (strcspn(mine, "\n") != strcspn(agents, "\n") || strncmp(mine, agents, strcspn(mine, "\n")) != 0))
-			return proc_refuse(p, e, "has forbidden the CPU to guess ahead (PR_SET_SPECULATION_CTRL)");
+			return proc_refuse(p, e, "has disabled speculative execution (PR_SET_SPECULATION_CTRL)");
 	if (proc_field(p->status, "x86_Thread_features", &features) && !strncmp(features + strspn(features, " \t"), "shstk", 5))
 		return proc_refuse(p, e, "has a shadow stack");
 	for (unsigned i = 0; i < ARRAY_LEN(spaces); i++)
 		if (fstatat(p->dir, spaces[i], &st, 0) < 0 || fstatat(d->proc[0].dir, spaces[i], &agent, 0) < 0)
-			return err_sys(e, ERR_INTERNAL, -errno, "look at %s", spaces[i]);
+			return err_sys(e, ERR_INTERNAL, -errno, "read the status of %s", spaces[i]);
 		else if (st.st_ino != agent.st_ino)
-			return proc_refuse(p, e, "is in a namespace of its own (%s)", spaces[i]);
+			return proc_refuse(p, e, "is in its own namespace (%s)", spaces[i]);
 	if (fstatat(p->dir, "root", &st, 0) < 0 || st.st_dev != d->root_dev || st.st_ino != d->root_ino)
 		return proc_refuse(p, e, "has another root folder");
 	return 0;
@@ -391,7 +393,7 @@ int proc_read(struct dump *d, struct proc *p, struct err *e)
 	p->rec.loginuid = MEM_NONE;
 	/* clone() takes such a number, and nothing is sent then; clone3(), which gives a process its old id, does not. */
 	if (p->rec.exit_signal > 64)
-		return proc_refuse(p, e, "is to end with signal %u, which does not exist", p->rec.exit_signal);
+		return proc_refuse(p, e, "is set up to end with signal %u, which does not exist", p->rec.exit_signal);
 	if (p->zombie && p->parent && p->rec.status & 0x80)
 		return proc_refuse(p, e, "has ended with a core dump, and its parent has not waited for it yet");
 	if (p->zombie)

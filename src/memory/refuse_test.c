@@ -202,7 +202,7 @@ TEST(all_memory_locked_that_will_be_mapped)
 
 TEST(a_filter_of_its_own)
 {
-	CHECK(refused(with_filter, "filter of its own"));
+	CHECK(refused(with_filter, "has its own system call filter"));
 }
 
 TEST(a_lock_of_a_file_that_others_have)
@@ -222,7 +222,7 @@ TEST(a_process_that_ends_with_a_signal_that_is_none)
 
 TEST(a_part_of_system_v_shared_memory)
 {
-	CHECK(refused(with_sysv, "has only a part of System V shared memory"));
+	CHECK(refused(with_sysv, "has attached only a part of System V shared memory"));
 }
 
 TEST(a_posix_message_queue)
@@ -232,7 +232,7 @@ TEST(a_posix_message_queue)
 
 TEST(a_namespace_of_its_own)
 {
-	CHECK(refused(with_namespace, "namespace of its own (ns/uts)"));
+	CHECK(refused(with_namespace, "is in its own namespace (ns/uts)"));
 }
 
 TEST(another_root_folder)
@@ -242,7 +242,7 @@ TEST(another_root_folder)
 
 TEST(news_of_watched_files)
 {
-	CHECK(refused(with_watch, "did not read yet"));
+	CHECK(refused(with_watch, "has unread inotify events"));
 }
 
 TEST(a_device)

@@ -63,7 +63,7 @@ static int share_threads(const struct proc *p, struct err *e)
 	for (size_t t = 1; t < p->n_threads; t++)
 		for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
 			if (sys_kcmp(p->host, p->thread[t].host, kinds[k].kind, 0, 0) != 0)
-				return proc_refuse(p, e, "has a thread with %s of its own", kinds[k].what);
+				return proc_refuse(p, e, "has a thread with its own %s", kinds[k].what);
 	return 0;
 }
 
@@ -104,7 +104,9 @@ int share_check(const struct dump *d, const struct proc *p, struct err *e)
 {
 	/* It opens files of its own for these on the way, under a number that must be known. */
 	if ((int32_t)p->rec.oom_score_adj != SCORE_SANDBOX || p->rec.loginuid != MEM_NONE)
-		return proc_refuse(p, e, "shares its descriptors (CLONE_FILES) with process %u, and has an oom_score_adj or login user of its own",
+		return proc_refuse(p, e,
+				   "shares its descriptors (CLONE_FILES) with process %u, but has another "
+				   "oom_score_adj or login user",
 				   d->proc[p->files].pid);
 	return 0;
 }

@@ -250,7 +250,7 @@ int stop_all(struct dump *d, struct err *e)
 	int r = add_proc(d, d->agent, MEM_NONE, e);
 
 	if (r == 0)
-		return err_set(e, ERR_LOST, -ESRCH, "the agent is gone");
+		return err_set(e, ERR_LOST, -ESRCH, "the agent has ended");
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < PASSES_MAX; i++) {
@@ -361,8 +361,8 @@ static int look_at_one(struct dump *d, size_t at, size_t *thread, uint64_t since
 		return 0;
 	if (waited < STOP_MS * 1000000ULL && (help_vfork(d, at) || waited < STUCK_MS * 1000000ULL))
 		return 0;
-	return err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) cannot be stopped: the kernel is busy for it", p->pid,
-		       p->name);
+	return err_set(e, ERR_CONFLICT, -ETIMEDOUT, "process %u (%s) cannot be stopped: the kernel is busy with it",
+		       p->pid, p->name);
 }
 
 static int wait_all(struct dump *d, struct err *e)
@@ -403,7 +403,8 @@ static int settle(struct dump *d, struct err *e)
 		if (proc_text(p->dir, "status", DUMP_TEXT_MAX, &status, NULL) < 0) {
 			/* One of which no thread could be held was reaped by its parent before that one stopped. */
 			if (!p->zombie && p->n_threads)
-				return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) ended meanwhile", p->pid, p->name);
+				return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) has ended in the meantime",
+					       p->pid, p->name);
 			p->zombie = p->gone = true;
 			continue;
 		}
@@ -430,7 +431,7 @@ int stop_wait(struct dump *d, struct err *e)
 			r = pass(d, e);
 	} while (r > 0);
 	if (r == 0 && d->proc[0].zombie)
-		r = err_set(e, ERR_LOST, -ESRCH, "the agent is gone");
+		r = err_set(e, ERR_LOST, -ESRCH, "the agent has ended");
 	return r == 0 ? settle(d, e) : r;
 }
 

@@ -20,7 +20,7 @@ int sysv_enter(struct dump *d, struct err *e)
 
 	snprintf(path, sizeof(path), "/proc/%d/ns/ipc", (int)d->agent);
 	if (stat(path, &theirs) < 0 || stat("/proc/self/ns/ipc", &mine) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "look at %s", path);
+		return err_sys(e, ERR_INTERNAL, -errno, "read the status of %s", path);
 	/* One that shares the host's has objects that are none of its own. */
 	if (theirs.st_ino == mine.st_ino)
 		return 0;
@@ -59,7 +59,7 @@ int sysv_start(struct dump *d, struct err *e)
 		return r;
 	if (access("/proc/sys/kernel/shm_next_id", F_OK) < 0)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			       "the sandbox has System V objects, whose ids this kernel does not let us choose");
+			       "the sandbox has System V objects, and this kernel does not allow choosing their ids");
 	return sysv_reader_start(&d->sysv_reader, d->agent_pidfd, e);
 }
 
@@ -97,7 +97,8 @@ static int keep(struct dump *d, const struct sysv_told *t, uint8_t *data, struct
 			return err_sys(e, ERR_INTERNAL, o->fd, "open System V shared memory with id %u", s->id);
 	}
 	if (!mem_sysv_ok(data, t->len, t->size))
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the sandbox has a System V object (id %u) that cannot be carried", s->id);
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			       "the sandbox has a System V object (id %u) that cannot be saved", s->id);
 	return image_bytes(&d->image, data, t->len, &o->rec.data, e);
 }
 
@@ -112,7 +113,7 @@ int sysv_read(struct dump *d, struct err *e)
 
 	/* Made by a process that we could not hold at once. */
 	if (r > 0 && d->sysv_reader.fd < 0)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "System V objects are being made");
+		return err_set(e, ERR_CONFLICT, -EBUSY, "System V objects are being created at the same time");
 	if (r <= 0)
 		return r;
 	r = sysv_reader_ask(&d->sysv_reader, &file, e);
@@ -130,7 +131,9 @@ int sysv_read(struct dump *d, struct err *e)
 
 		memcpy(&t, (uint8_t *)all + at, sizeof(t));
 		at += sizeof(t) + t.len;
-		r = t.len <= len && at <= len ? keep(d, &t, data, e) : err_set(e, ERR_INTERNAL, -EBADMSG, "System V objects make no sense");
+		r = t.len <= len && at <= len ?
+			    keep(d, &t, data, e) :
+			    err_set(e, ERR_INTERNAL, -EBADMSG, "the list of System V objects is invalid");
 		sems |= r == 0 && ((const struct mem_sysv *)(const void *)data)->kind == MEM_SYSV_SEM;
 	}
 	return r == 0 && sems ? sysv_undo_check(d, e) : r;
@@ -169,7 +172,8 @@ int sysv_attached(const struct dump *d, const struct proc *p, struct err *e)
 		if (v->offset != seen || (seen && (before->object != v->object || before->end != v->start)) ||
 		    v->end - v->start > size - seen ||
 		    (v->end - v->start < size - seen && (i + 1 == p->n_vmas || v[1].kind != MEM_VMA_SYSV || v[1].start != v->end)))
-			return proc_refuse(p, e, "has only a part of System V shared memory (id %u) attached", (unsigned)d->object[v->object].rec.b);
+			return proc_refuse(p, e, "has attached only a part of System V shared memory (id %u)",
+					   (unsigned)d->object[v->object].rec.b);
 		seen += v->end - v->start;
 	}
 	return 0;
@@ -186,11 +190,12 @@ int sysv_content(struct dump *d, uint32_t object, struct err *e)
 		return 0;
 	if (o->fd < 0)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			       "System V shared memory (id %u) is attached by a process that is not the sandbox's", id);
+			       "System V shared memory (id %u) is attached by a process outside the sandbox", id);
 	if (fstat(o->fd, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "look at System V shared memory (id %u)", id);
+		return err_sys(e, ERR_INTERNAL, -errno, "read the status of System V shared memory (id %u)", id);
 	if (st.st_dev != d->shm_dev)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			       "the sandbox has System V shared memory of huge pages (id %u), which cannot be carried", id);
+			       "the sandbox has System V shared memory of huge pages (id %u), which cannot be saved",
+			       id);
 	return pages_file(d, o->fd, o->rec.a, &o->rec.run, e);
 }

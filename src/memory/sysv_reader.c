@@ -79,7 +79,9 @@ static int read_memory(int index, struct buf *out, struct err *e)
 	void *at;
 
 	if (id < 0)
-		return errno == EINVAL || errno == EIDRM ? 0 : err_sys(e, ERR_INTERNAL, -errno, "look at System V shared memory");
+		return errno == EINVAL || errno == EIDRM ?
+			       0 :
+			       err_sys(e, ERR_INTERNAL, -errno, "list System V shared memory");
 	s = begin(MEM_SYSV_SHM, id, ds.shm_perm.__key, &ds.shm_perm);
 	s.flags = (ds.shm_perm.mode & SHM_DEST ? MEM_SYSV_REMOVED : 0) | (ds.shm_perm.mode & SHM_LOCKED ? MEM_SYSV_LOCKED : 0);
 	t.size = ds.shm_segsz;
@@ -104,7 +106,8 @@ static int read_semaphores(int index, struct buf *out, struct err *e)
 	int id = semctl(index, 0, SEM_STAT, (union value){ .ds = &ds }), r = 0;
 
 	if (id < 0)
-		return errno == EINVAL || errno == EIDRM ? 0 : err_sys(e, ERR_INTERNAL, -errno, "look at System V semaphores");
+		return errno == EINVAL || errno == EIDRM ? 0 :
+							   err_sys(e, ERR_INTERNAL, -errno, "list System V semaphores");
 	s = begin(MEM_SYSV_SEM, id, ds.sem_perm.__key, &ds.sem_perm);
 	s.n = (uint32_t)ds.sem_nsems;
 	s.flags = ds.sem_otime ? MEM_SYSV_USED : 0;
@@ -119,7 +122,7 @@ static int read_semaphores(int index, struct buf *out, struct err *e)
 	}
 	if (r == 0)
 		r = add(out, &t, &s, &rest);
-	return r < 0 ? err_set(e, ERR_TOO_LARGE, -E2BIG, "System V semaphores with id %d are too many", id) : 0;
+	return r < 0 ? err_set(e, ERR_TOO_LARGE, -E2BIG, "System V semaphore set %d has too many semaphores", id) : 0;
 }
 
 /* Without taking any: the kernel copies the nth. */
@@ -135,7 +138,9 @@ static int read_messages(int id, struct mem_sysv *s, uint64_t n, size_t max, str
 
 		if (got < 0 && errno == ENOSYS)
 			return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-				       "the sandbox has a System V message queue (id %d) with messages, which this kernel does not show", id);
+				       "the sandbox has a System V message queue (id %d) with messages, which this "
+				       "kernel cannot list",
+				       id);
 		if (got < 0)
 			return err_sys(e, ERR_INTERNAL, -errno, "read System V message queue with id %d", id);
 		r = buf_add(rest, &m, sizeof(m));
@@ -145,7 +150,7 @@ static int read_messages(int id, struct mem_sysv *s, uint64_t n, size_t max, str
 			r = buf_add(rest, zeros, (size_t)-got & 7);
 		s->n++;
 	}
-	return r < 0 ? err_set(e, ERR_TOO_LARGE, r, "System V message queue with id %d holds too much", id) : 0;
+	return r < 0 ? err_set(e, ERR_TOO_LARGE, r, "System V message queue with id %d holds too much data", id) : 0;
 }
 
 static int read_queue(int index, size_t max, struct buf *out, struct err *e)
@@ -157,12 +162,14 @@ static int read_queue(int index, size_t max, struct buf *out, struct err *e)
 	int id = msgctl(index, MSG_STAT, &ds), r;
 
 	if (id < 0)
-		return errno == EINVAL || errno == EIDRM ? 0 : err_sys(e, ERR_INTERNAL, -errno, "look at a System V message queue");
+		return errno == EINVAL || errno == EIDRM ?
+			       0 :
+			       err_sys(e, ERR_INTERNAL, -errno, "list System V message queues");
 	s = begin(MEM_SYSV_MSG, id, ds.msg_perm.__key, &ds.msg_perm);
 	s.qbytes = ds.msg_qbytes;
 	r = read_messages(id, &s, ds.msg_qnum, max, &rest, e);
 	if (r == 0 && add(out, &t, &s, &rest) < 0)
-		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "System V message queue with id %d holds too much", id);
+		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "System V message queue with id %d holds too much data", id);
 	return r;
 }
 

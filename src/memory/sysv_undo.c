@@ -74,8 +74,9 @@ static int ask(struct probe *b, uint32_t num, struct err *e)
 		return r;
 	if (j->result[0] == -EAGAIN || j->result[0] == -ERANGE)
 		return j->result[0] == -EAGAIN;
-	return proc_refuse(b->p, e, "may have operations to be undone (SEM_UNDO) of System V semaphores (id %u) that it may not change",
-			   b->s->id);
+	return proc_refuse(
+		b->p, e, "may have operations to undo (SEM_UNDO) of System V semaphores (id %u) that it may not change",
+		b->s->id);
 }
 
 /* Whether all of a group have none. */
@@ -133,9 +134,9 @@ static int read_set(struct probe *b, struct buf *undos, struct err *e)
 			}
 			r = search(b, u.num, &u.add, e);
 			if (r == 0 && u.add == -TOP - 1)
-				r = proc_refuse(b->p, e, "has more operations to be undone (SEM_UNDO) than can be made again");
+				r = proc_refuse(b->p, e, "has more operations to undo (SEM_UNDO) than can be restored");
 			if (r == 0 && buf_add(undos, &u, sizeof(u)) < 0)
-				r = err_set(e, ERR_TOO_LARGE, -E2BIG, "too many operations to be undone (SEM_UNDO)");
+				r = err_set(e, ERR_TOO_LARGE, -E2BIG, "too many operations to undo (SEM_UNDO)");
 		}
 	}
 	return r < 0 ? r : 0;
@@ -156,11 +157,12 @@ int sysv_undo_check(const struct dump *d, struct err *e)
 
 		for (size_t t = 1; t < p->n_threads; t++)
 			if (sys_kcmp(p->host, p->thread[t].host, KCMP_SYSVSEM, 0, 0) != 0)
-				return proc_refuse(p, e, "has a thread with operations to be undone (SEM_UNDO) of its own");
+				return proc_refuse(p, e, "has a thread with its own operations to undo (SEM_UNDO)");
 		for (size_t k = 1; !p->zombie && k < i; k++)
 			if (!d->proc[k].zombie && sys_kcmp(p->host, d->proc[k].host, KCMP_SYSVSEM, 0, 0) == 0 && has_list(p, e) > 0)
-				return proc_refuse(p, e, "shares its operations to be undone (CLONE_SYSVSEM) with process %u (%s)", d->proc[k].pid,
-						   d->proc[k].name);
+				return proc_refuse(p, e,
+						   "shares its operations to undo (CLONE_SYSVSEM) with process %u (%s)",
+						   d->proc[k].pid, d->proc[k].name);
 	}
 	return 0;
 }

@@ -89,7 +89,7 @@ static int schedule(const struct proc *p, struct thread *t, struct err *e)
 	if (nice < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "priority");
 	if ((policy & 0xffff) == SCHED_DEADLINE)
-		return proc_refuse(p, e, "is scheduled by deadlines");
+		return proc_refuse(p, e, "uses deadline scheduling");
 	if (syscall(SYS_sched_getaffinity, t->host, sizeof(t->rec.cpus), t->rec.cpus) < 0)
 		return errno == EINVAL ? proc_refuse(p, e, "may run on more than %u CPUs", MEM_CPU_WORDS * 64U) :
 					 err_sys(e, ERR_INTERNAL, -errno, "affinity");
@@ -124,7 +124,7 @@ static int capabilities(struct proc *p, struct thread *t, const char *status, st
 	for (unsigned i = 0; i < ARRAY_LEN(keys); i++)
 		t->rec.caps[i] = proc_number(status, keys[i], 16, 0);
 	if (p->rec.uid[0] && p->rec.uid[1] && p->rec.uid[2] && t->rec.caps[1])
-		return proc_refuse(p, e, "has a thread with capabilities that it cannot be given again (permitted %llx)",
+		return proc_refuse(p, e, "has a thread with capabilities that cannot be restored (permitted %llx)",
 				   (unsigned long long)t->rec.caps[1]);
 	p->rec.caps[0] |= t->rec.caps[0];
 	p->rec.caps[1] |= t->rec.caps[1];
@@ -147,7 +147,7 @@ static int names(struct proc *p, struct thread *t, struct err *e)
 	if (!((proc_number(status, "SigPnd", 16, 0) | proc_number(status, "ShdPnd", 16, 0)) & ~t->mask))
 		arch_again(t->regs);
 	if (proc_number(status, "Seccomp_filters", 10, 0) != proc_number(p->status, "Seccomp_filters", 10, 0))
-		return proc_refuse(p, e, "has a system call filter of its own");
+		return proc_refuse(p, e, "has its own system call filter");
 	r = same_rights(p, status, e);
 	if (r == 0)
 		r = capabilities(p, t, status, e);

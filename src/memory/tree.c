@@ -98,7 +98,7 @@ static int terminal_number(const struct proc *p, uint32_t *ret, struct err *e)
 	const char *at = r < 0 ? NULL : strrchr(text, ')');
 
 	if (!at || sscanf(at, ") %*c %*d %*d %*d %d", &tty) != 1)
-		return err_set(e, ERR_INTERNAL, -EINVAL, "stat makes no sense");
+		return err_set(e, ERR_INTERNAL, -EINVAL, "stat is invalid");
 	*ret = ((unsigned)tty & 0xff) | ((unsigned)tty >> 12 & 0xfff00);
 	return tty != 0;
 }

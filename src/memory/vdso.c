@@ -22,7 +22,7 @@ int vdso_self(struct dump *d, struct err *e)
 	uint64_t end;
 
 	if (!h || memcmp(h->e_ident, ELFMAG, SELFMAG) != 0)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this kernel gives programs no vdso");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this kernel provides no vdso");
 	end = h->e_shoff + (uint64_t)h->e_shnum * h->e_shentsize; /* the table of sections is the last thing in it */
 	d->vdso_len = (end + PAGE - 1) & ~(PAGE - 1);
 	d->vdso_used = (end + 15) & ~15ULL;
@@ -75,9 +75,10 @@ int vdso_settle(struct proc *p, struct thread *t, struct err *e)
 			r = (int)sys_ptrace(PTRACE_CONT, t->host, 0, (void *)(uintptr_t)(status >> 16 ? 0 : status >> 8 & 0xff));
 		}
 		if (r < 0)
-			return err_sys(e, ERR_CONFLICT, r, "process %u (%s) ended meanwhile", p->pid, p->name);
+			return err_sys(e, ERR_CONFLICT, r, "process %u (%s) has ended in the meantime", p->pid,
+				       p->name);
 	}
-	return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s) is still busy with an earlier image", p->pid, p->name);
+	return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s) is still used by an earlier image", p->pid, p->name);
 }
 
 /* Whether something on a thread's stack leads there: a signal's handler that will return. */
@@ -135,12 +136,12 @@ int vdso_room(const struct proc *p, struct code *c, struct err *e)
 		int r = vdso_write(p, p->vdso_tail, zeros, n);
 
 		if (r < 0)
-			return err_sys(e, ERR_INTERNAL, r, "clear behind the vdso of process %u", p->pid);
+			return err_sys(e, ERR_INTERNAL, r, "clear the room after the vdso of process %u", p->pid);
 		n = 0;
 	}
 	n = (n + 15) & ~15UL;
 	if (n + ROOM_MIN > size)
-		return proc_refuse(p, e, "has no room behind its vdso");
+		return proc_refuse(p, e, "has no room after its vdso");
 	c->at = p->vdso_tail + n;
 	c->max = size - n;
 	return 0;

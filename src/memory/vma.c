@@ -79,9 +79,11 @@ static int flag_line(const struct proc *p, struct vma *v, const char *flags, str
 		char word[3];
 		const char *why;
 	} refuse[] = {
-		{ "ht", "uses huge pages (hugetlb)" }, { "um", "uses userfaultfd" },	 { "uw", "uses userfaultfd" },
-		{ "ui", "uses userfaultfd" },	       { "mt", "uses memory tagging" },	 { "ss", "has a shadow stack" },
-		{ "sl", "has sealed memory (mseal)" }, { "io", "has a device's memory" }, { "pf", "has a device's memory" },
+		{ "ht", "uses huge pages (hugetlb)" }, { "um", "uses userfaultfd" },
+		{ "uw", "uses userfaultfd" },	       { "ui", "uses userfaultfd" },
+		{ "mt", "uses memory tagging" },       { "ss", "has a shadow stack" },
+		{ "sl", "has sealed memory (mseal)" }, { "io", "maps memory of a device" },
+		{ "pf", "maps memory of a device" },
 	};
 
 	flags += strspn(flags, " ");
@@ -121,9 +123,9 @@ static int shared_file(struct dump *d, struct proc *p, struct vma *v, const char
 	if (!f->named || !S_ISREG(f->st.st_mode))
 		return proc_refuse(p, e, "maps %.100s, which has no name in the sandbox", f->path);
 	if (!f->own && (v->prot & PROT_WRITE || !f->carried))
-		return proc_refuse(p, e, "shares memory through %.100s, which a checkpoint does not hold", f->path);
+		return proc_refuse(p, e, "shares memory through %.100s, which is not part of a checkpoint", f->path);
 	if (!file_may_open(d, p, &f->st, v->prot & PROT_WRITE ? 6 : 4))
-		return proc_refuse(p, e, "maps %.100s, which it could not open again", f->path);
+		return proc_refuse(p, e, "maps %.100s, which it cannot open again", f->path);
 	v->kind = MEM_VMA_FILE_SHARED;
 	return image_file(&d->image, f->path, &f->st, v->prot & PROT_WRITE ? 0 : 1, &v->file, e);
 }
@@ -169,14 +171,14 @@ static int nameless(struct dump *d, struct proc *p, struct vma *v, const char *l
 		return 0;
 	}
 	if (!S_ISREG(f->st.st_mode))
-		return proc_refuse(p, e, "maps %.100s, which is no file", f->path);
+		return proc_refuse(p, e, "maps %.100s, which is not a file", f->path);
 	if (!f->named && !f->st.st_nlink && f->st.st_dev != d->shm_dev) {
 		v->kind = MEM_VMA_FILE;
 		return node_removed(d, p, p->dir, link, f, &v->file, e);
 	}
 	if ((uint64_t)f->st.st_size > NAMELESS_MAX)
-		return proc_refuse(p, e, "maps %.100s, which a checkpoint does not hold and is larger than %llu MiB", f->path,
-				   NAMELESS_MAX >> 20);
+		return proc_refuse(p, e, "maps %.100s, which is not part of a checkpoint and is larger than %llu MiB",
+				   f->path, NAMELESS_MAX >> 20);
 	v->kind = MEM_VMA_OBJECT;
 	return object_backing(d, p, link, f, &v->object, e);
 }
@@ -203,7 +205,7 @@ static int file_vma(struct dump *d, struct proc *p, struct vma *v, const char *k
 	if (!have->named || !have->carried || !S_ISREG(have->st.st_mode))
 		return nameless(d, p, v, link, have, e);
 	if (!file_may_open(d, p, &have->st, 4))
-		return proc_refuse(p, e, "maps %.100s, which it could not open again", have->path);
+		return proc_refuse(p, e, "maps %.100s, which it cannot open again", have->path);
 	v->kind = MEM_VMA_FILE;
 	return image_file(&d->image, have->path, &have->st, 1, &v->file, e);
 }
@@ -216,7 +218,7 @@ static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v
 	int r = head_line(line, v, &name, &file);
 
 	if (r <= 0)
-		return r < 0 ? err_set(e, ERR_INTERNAL, -EINVAL, "smaps makes no sense") : 0;
+		return r < 0 ? err_set(e, ERR_INTERNAL, -EINVAL, "smaps is invalid") : 0;
 	if (file) {
 		r = file_vma(d, p, v, device_of(line), seen, e);
 		return r < 0 ? r : 1;
@@ -227,11 +229,11 @@ static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v
 			return proc_refuse(p, e, "has moved its vdso");
 		/* What is asked of a process is run there. */
 		if ((v->prot & (PROT_READ | PROT_EXEC)) != (PROT_READ | PROT_EXEC))
-			return proc_refuse(p, e, "has forbidden its vdso to be run");
+			return proc_refuse(p, e, "has made its vdso non-executable");
 	} else if (!strncmp(name, "[vvar", 5)) {
 		v->kind = MEM_VMA_VVAR;
 	} else if (v->shared || named(name, "[uprobes]")) {
-		return proc_refuse(p, e, "has a mapping of an unknown kind");
+		return proc_refuse(p, e, "has an unknown kind of mapping");
 	} else {
 		v->kind = MEM_VMA_ANON;
 	}

@@ -32,7 +32,7 @@ const char *arch_check(const uint64_t *regs)
 	if (regs[CS] != CS_64)
 		return "runs 32-bit code";
 	/* Each instruction of ours would be a trap that nobody expects. */
-	return regs[FLAGS] & TF ? "steps through its own code (trap flag)" : NULL;
+	return regs[FLAGS] & TF ? "single-steps its own code (trap flag)" : NULL;
 }
 
 uint64_t arch_ip(const uint64_t *regs)

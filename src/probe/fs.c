@@ -38,7 +38,7 @@ static enum verdict device_list(struct probe_run *p)
 			probe_say(p, "%s ", e->d_name);
 	}
 	closedir(d);
-	return probe_end(p, extra > 0, "null, zero, full, random, urandom, tty, ptmx at most");
+	return probe_end(p, extra > 0, "at most null, zero, full, random, urandom, tty, ptmx");
 }
 
 static enum verdict device_open(struct probe_run *p)
@@ -338,7 +338,7 @@ static enum verdict descriptors(struct probe_run *p)
 
 		if (fstat(fd, &st) < 0 || (!S_ISDIR(st.st_mode) && !S_ISBLK(st.st_mode)))
 			continue;
-		probe_say(p, "%d is a folder or a disk; ", fd);
+		probe_say(p, "%d is a folder or a block device; ", fd);
 		hole = true;
 	}
 	return probe_end(p, hole, "none beyond 0, 1 and 2");
@@ -439,7 +439,7 @@ static enum verdict work_folder(struct probe_run *p)
 		if (chdir("..") < 0)
 			break;
 	if (stat(".", &top) < 0 || stat("/", &root) < 0)
-		return probe_end(p, false, "the top cannot be looked at");
+		return probe_end(p, false, "the top folder cannot be read");
 	if (top.st_ino != root.st_ino || top.st_dev != root.st_dev) {
 		probe_say(p, "the way up from it ends at another root");
 		return PROBE_OPEN;
@@ -529,7 +529,7 @@ static enum verdict mount_table(struct probe_run *p)
 		leaks += dirs != NULL;
 	}
 	fclose(f);
-	probe_say(p, "%u mounts, %u tell where on the host their layers lie", n, leaks);
+	probe_say(p, "%u mounts, %u show where on the host their layers are", n, leaks);
 	return PROBE_INFO;
 }
 
@@ -550,7 +550,8 @@ static const struct probe probes[] = {
 	{ "F12", "no file of the host is reachable", "CVE-2024-21626, CVE-2019-5736 by /proc/*/root, cwd, fd", canary,
 	  10, 0 },
 	{ "F13", "the work folder lies inside the root", "CVE-2024-21626", work_folder, 0, 0 },
-	{ "F14", "a read-only mount stays read-only", "CVE-2019-5736: overwriting the host's binary", read_only, 0, 0 },
+	{ "F14", "a read-only mount remains read-only", "CVE-2019-5736: overwriting the host's binary", read_only, 0,
+	  0 },
 	{ "F15", "a setuid program gains nothing", "CVE-2021-4034", setuid_program, 0, 0 },
 	{ "F16", "mount table", "paths of the host", mount_table, 0, 0 },
 };

@@ -195,7 +195,7 @@ static enum verdict mount_call(struct probe_run *p)
 	hole = probe_reached(p, "remount", probe_call(SYS_mount, "none", "/cloche/no/such", "none", 0UL, 0UL));
 	hole |= probe_reached(p, "umount", probe_call(SYS_umount2, "/cloche/no/such", (long)MNT_DETACH));
 	if (!mkdtemp(dir))
-		return probe_end(p, hole, "refused (no folder to try it on for real)");
+		return probe_end(p, hole, "refused (no folder to test it on)");
 	if (probe_call(SYS_mount, "none", dir, "tmpfs", 0UL, "size=4k") >= 0) {
 		probe_say(p, "mounted a tmpfs; ");
 		umount2(dir, MNT_DETACH);
@@ -410,7 +410,7 @@ static enum verdict landlock(struct probe_run *p)
 	}
 	rs = probe_call(NR_LANDLOCK_CREATE, &attr, sizeof(attr), 0UL);
 	if (rs < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
-		probe_say(p, "cannot be asked: %s", strerror(rs < 0 ? (int)-rs : errno));
+		probe_say(p, "cannot be queried: %s", strerror(rs < 0 ? (int)-rs : errno));
 		return PROBE_INFO;
 	}
 	while (more < 17 && probe_call(NR_LANDLOCK_RESTRICT, rs, 0UL) >= 0)
@@ -441,7 +441,7 @@ static const struct probe probes[] = {
 	{ "K11", "no chroot or pivot_root", "the classic double chroot", change_root, 0, 0 },
 	{ "K12", "no kernel modules", "code in the kernel", modules, 0, 0 },
 	{ "K13", "no kexec", "code in place of the kernel", kexec, 0, 0 },
-	{ "K14", "no reboot", "power of the machine", power, 0, 0 },
+	{ "K14", "no reboot", "power control of the host", power, 0, 0 },
 	{ "K15", "no swap control", "memory of the machine", swap, 0, 0 },
 	{ "K16", "no setting of clocks", "time of the machine", clocks, 0, 0 },
 	{ "K17", "no kernel log", "addresses and secrets of the machine", kernel_log, 0, 0 },

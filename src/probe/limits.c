@@ -401,7 +401,7 @@ static enum verdict bomb_output(struct probe_run *p)
 			break;
 		n += (size_t)w;
 	}
-	probe_say(p, "%zu MiB were taken; whether they were kept shows outside", n / MEG);
+	probe_say(p, "%zu MiB were taken; the host shows whether they were kept", n / MEG);
 	return n < bound ? PROBE_CLOSED : PROBE_INFO;
 }
 
@@ -412,7 +412,8 @@ static const struct probe probes[] = {
 	{ "L04", "no real-time I/O", "starving the host's disks", io_priority, 0, 0 },
 	{ "L05", "no huge pages of the host", "memory past the memory limit", huge_pages, 0, 0 },
 	{ "L06", "locked memory", "counted by the memory limit as any other", locked_memory, 0, 0 },
-	{ "L07", "no kernel memory that is not counted", "access lists, policies, programs and keys at sockets", uncounted_memory, 0, 0 },
+	{ "L07", "all kernel memory is counted", "access lists, policies, programs and keys at sockets",
+	  uncounted_memory, 0, 0 },
 	{ "B01", "a fork bomb stops", "pids", bomb_fork, 20, PROBE_BOMB },
 	{ "B02", "a memory bomb stops", "memory", bomb_memory, 40, PROBE_BOMB },
 	{ "B03", "a bomb of memory files stops", "memory", bomb_shared, 40, PROBE_BOMB },

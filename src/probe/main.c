@@ -69,7 +69,7 @@ bool probe_reached(struct probe_run *p, const char *what, long r)
 	if (probe_refused(r))
 		return false;
 	if (r < 0)
-		probe_say(p, "%s got as far as \"%s\"; ", what, strerror((int)-r));
+		probe_say(p, "%s reached \"%s\"; ", what, strerror((int)-r));
 	else
 		probe_say(p, "%s worked; ", what);
 	return true;
@@ -142,7 +142,7 @@ static enum verdict judge_death(const struct probe *pr, int status, char *detail
 		return PROBE_CLOSED;
 	}
 	if (sig == SIGSEGV && (pr->flags & PROBE_SEGV_NA)) {
-		snprintf(detail, size, "this kernel has no such thing");
+		snprintf(detail, size, "not supported by this kernel");
 		return PROBE_NA;
 	}
 	/* An attack that hung or crashed was not turned away. */
@@ -332,7 +332,7 @@ int main(int argc, char **argv)
 		int used = option(&o, argv + i, argc - i);
 
 		if (used < 0)
-			return usage("bad option or value");
+			return usage("invalid option or value");
 		if (used == 0)
 			break;
 		i += used;
@@ -341,6 +341,6 @@ int main(int argc, char **argv)
 	o.nids = argc - i;
 	for (; i < argc; i++)
 		if (!known(argv[i]))
-			return usage("no such probe; --list names all");
+			return usage("unknown probe; --list names all");
 	return run_all(&o);
 }

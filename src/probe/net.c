@@ -80,7 +80,7 @@ static enum verdict netlink(struct probe_run *p)
 		probe_say(p, "protocol %d; ", proto);
 		hole = true;
 	}
-	return probe_end(p, hole, "routing at most");
+	return probe_end(p, hole, "at most routing");
 }
 
 static enum verdict families(struct probe_run *p)
@@ -93,7 +93,7 @@ static enum verdict families(struct probe_run *p)
 			continue;
 		hole |= any_type(p, f, "family");
 	}
-	return probe_end(p, hole, "unix, inet, inet6 at most");
+	return probe_end(p, hole, "at most unix, inet, inet6");
 }
 
 static enum verdict odd_protocols(struct probe_run *p)
@@ -166,7 +166,7 @@ static enum verdict tcp_targets(struct probe_run *p, const struct target *t, siz
 
 		if (r != 0 && r != -ETIMEDOUT)
 			continue;
-		probe_say(p, "%s:%u %s; ", t[i].ip, t[i].port, r == 0 ? "connected" : "was sent a packet");
+		probe_say(p, "%s:%u %s; ", t[i].ip, t[i].port, r == 0 ? "connected" : "accepted a packet");
 		hole = true;
 	}
 	return probe_end(p, hole, "refused at once");
@@ -230,7 +230,7 @@ static enum verdict links(struct probe_run *p)
 	bool hole = false;
 
 	if (fd < 0)
-		return probe_end(p, false, "not even a socket to ask with");
+		return probe_end(p, false, "no socket can be made");
 	for (int i = 1; i < 256; i++) {
 		struct ifreq r = { .ifr_ifindex = i };
 
@@ -243,7 +243,7 @@ static enum verdict links(struct probe_run *p)
 		hole = true;
 	}
 	close(fd);
-	return probe_end(p, hole, "loopback at most");
+	return probe_end(p, hole, "at most loopback");
 }
 
 static enum verdict link_control(struct probe_run *p)
@@ -255,7 +255,7 @@ static enum verdict link_control(struct probe_run *p)
 	bool hole = false;
 
 	if (fd < 0)
-		return probe_end(p, false, "not even a socket to ask with");
+		return probe_end(p, false, "no socket can be made");
 	if (ioctl(fd, SIOCGIFFLAGS, &r) == 0 && ioctl(fd, SIOCSIFFLAGS, &r) == 0) { /* the flags it has already */
 		probe_say(p, "sets flags of lo; ");
 		hole = true;
@@ -314,7 +314,7 @@ static enum verdict host_abstract(struct probe_run *p)
 	fd_close(fd);
 	if (hole)
 		probe_say(p, "connected to @%s", p->o->abstract);
-	return probe_end(p, hole, "not there");
+	return probe_end(p, hole, "does not exist");
 }
 
 static enum verdict host_names(struct probe_run *p)
@@ -324,7 +324,7 @@ static enum verdict host_names(struct probe_run *p)
 	char line[512];
 
 	if (!f)
-		return probe_end(p, false, "/proc/net/unix is not there");
+		return probe_end(p, false, "/proc/net/unix does not exist");
 	while (fgets(line, sizeof(line), f)) {
 		char *name = strchr(line, '@');
 
@@ -380,18 +380,18 @@ static const struct probe probes[] = {
 	{ "N02", "no AF_ALG socket", "CVE-2019-8912, CVE-2026-31431", alg, 0, 0 },
 	{ "N03", "no raw or packet socket", "CVE-2017-7308, CVE-2020-14386", raw, 0, 0 },
 	{ "N04", "no netlink but routing", "CVE-2022-32250, CVE-2023-32233, CVE-2024-1086", netlink, 0, 0 },
-	{ "N05", "no socket of any other family", "CVE-2021-3609 and one like it for most families", families, 0, 0 },
+	{ "N05", "no socket of any other family", "CVE-2021-3609 and a similar one for most families", families, 0, 0 },
 	{ "N06", "no SCTP or DCCP", "CVE-2017-6074, CVE-2021-23133", odd_protocols, 0, 0 },
-	{ "N07", "no way to a cloud's metadata service", "credentials of the machine", metadata, 0, 0 },
-	{ "N08", "no way to the internet", "direct egress", internet, 0, 0 },
-	{ "N09", "no way to neighbouring machines", "lateral movement", lan, 0, 0 },
+	{ "N07", "no connection to a cloud's metadata service", "credentials of the machine", metadata, 0, 0 },
+	{ "N08", "no connection to the internet", "direct egress", internet, 0, 0 },
+	{ "N09", "no connection to neighbouring machines", "lateral movement", lan, 0, 0 },
 	{ "N10", "no name is resolved", "exfiltration by DNS", dns, 0, 0 },
 	{ "N11", "no network interface but loopback", "direct egress", links, 0, 0 },
-	{ "N12", "no control of links, marks or packet filters", "CVE-2021-22555; getting around the egress rules",
+	{ "N12", "no control of links, marks or packet filters", "CVE-2021-22555; bypassing the egress rules",
 	  link_control, 0, 0 },
-	{ "N13", "no way to what listens on the host's loopback", "CVE-2020-8558", host_loopback, 0, 0 },
-	{ "N14", "no way to the host's abstract sockets", "CVE-2020-15257", host_abstract, 0, 0 },
+	{ "N13", "no connection to servers on the host's loopback", "CVE-2020-8558", host_loopback, 0, 0 },
+	{ "N14", "no connection to the host's abstract sockets", "CVE-2020-15257", host_abstract, 0, 0 },
 	{ "N15", "no names of the host's sockets", "CVE-2020-15257", host_names, 0, 0 },
-	{ "N16", "no way to the host's services by path", "a mounted docker.sock is root", host_services, 0, 0 },
+	{ "N16", "no connection to the host's services by path", "a mounted docker.sock is root", host_services, 0, 0 },
 };
 const struct probe_set probes_net = { probes, ARRAY_LEN(probes) };

@@ -346,7 +346,7 @@ static enum verdict user_map(struct probe_run *p)
 		char line[128];
 
 		if (!f) {
-			probe_say(p, "%s is not there; ", maps[i]);
+			probe_say(p, "%s does not exist; ", maps[i]);
 			continue;
 		}
 		while (fgets(line, sizeof(line), f)) {
@@ -426,7 +426,7 @@ static enum verdict environment(struct probe_run *p)
 	const char *v = getenv("CLOCHE_ATTACK_SECRET");
 
 	if (v)
-		probe_say(p, "the caller's environment came along");
+		probe_say(p, "the caller's environment is visible");
 	return probe_end(p, v != NULL, "nothing of the caller's");
 }
 
@@ -481,7 +481,7 @@ static const struct probe probes[] = {
 	{ "R13", "a system call filter is on", "a filter that was not installed", filter_on, 0, 0 },
 	{ "R14", "no capability beyond what is promised", "all five sets", capabilities, 0, 0 },
 	{ "R15", "no id of the sandbox is the host's root", "user namespace", user_map, 0, 0 },
-	{ "R16", "no way to become another user of the host", "setuid, setgroups", become_root, 0, 0 },
+	{ "R16", "no change to another user of the host", "setuid, setgroups", become_root, 0, 0 },
 	{ "R17", "no typing into the terminal", "CVE-2017-5226, CVE-2016-2779, CVE-2019-10063", terminal, 0, 0 },
 	{ "R18", "no core dumps", "the host's core_pattern handler", core_dumps, 0, 0 },
 	{ "R19", "nothing of the caller's environment", "tokens in variables", environment, 0, 0 },

@@ -1,6 +1,7 @@
 /*
- * Who a command runs as, by name: lines of a sandbox's own /etc/passwd and /etc/group. Whoever is in the sandbox may have written
- * them, so that nothing in them is trusted: only regular files of a bounded size are read, and only ids that a sandbox has are taken.
+ * The user and group of a command, by name: lines of the sandbox's own /etc/passwd and /etc/group. Code in the sandbox
+ * may have written them, so nothing in them is trusted: only regular files of a bounded size are read, and only ids that
+ * a sandbox may have are accepted.
  */
 #pragma once
 #include <stdbool.h>
@@ -48,7 +49,7 @@ int account_read(int root, const char *path, char **ret, size_t *ret_len, size_t
 bool account_lists(const char *text, size_t len, const char *name);
 bool account_lists_id(const char *text, size_t len, uint32_t id);
 /*
- * Looks @text up in the files of the folder @root, every link resolved inside of it. -EINVAL: one is no regular file; -EFBIG: one is larger than
- * ACCOUNT_FILE_MAX; or what opening or reading it returned. Never waits for anybody.
+ * Looks @text up in the files below the folder @root; links are resolved inside of it. -EINVAL: a file is not regular;
+ * -EFBIG: a file is larger than ACCOUNT_FILE_MAX; or the error of opening or reading it. Never blocks.
  */
 int account_look_up(int root, const char *text, struct account *ret, bool *ret_group);

@@ -1,7 +1,8 @@
 /*
- * A stream of changes: what makes one state of a sandbox's files another. The warden writes it into a pipe; the daemon
- * reads it for a list, cloche-tar to pack it or to do the same in another sandbox. docs/design/0008-diff.md tells the
- * story. Names and bytes in it are a sandbox's, so hostile. Nothing here allocates, nothing asserts on bytes.
+ * A stream of changes: the differences between two states of a sandbox's files. The warden writes it into a pipe; the
+ * daemon reads it for a list, cloche-tar to pack it or to apply it to another sandbox. docs/design/0008-diff.md
+ * describes the design. Names and bytes come from a sandbox, so they are hostile. Nothing here allocates, nothing
+ * asserts on bytes.
  *
  *	version u8 | type u8 | zero u16 | len u32 | len bytes of payload
  *
@@ -69,8 +70,8 @@ struct change_entry {
 struct change_end {
 	uint32_t errnum; /* 0: that is all of it */
 	uint32_t kind; /* enum err_kind, of an error */
-	bool truncated; /* there is more than was asked for, or can be told */
-	uint64_t added, changed, removed; /* all there are, also those not told */
+	bool truncated; /* there are more changes than were requested, or fit */
+	uint64_t added, changed, removed; /* all changes, including those that are left out */
 	const char *msg; /* of an error, else "" */
 };
 

@@ -1,6 +1,6 @@
 /*
- * The wire between the API process and a file worker in a sandbox, version 1. docs/protocol.md ("Files") tells the
- * story; this header is the contract. A unix stream socket, one operation at a time, any number one after the other.
+ * The wire between the API process and a file worker in a sandbox, version 1. docs/protocol.md ("Files")
+ * describes it; this header is the contract. A unix stream socket, one operation at a time, any number one after the other.
  * The worker is hostile to the host: it runs among what it serves. Nothing here allocates, nothing asserts on bytes.
  *
  *	version u8 | type u8 | flags u16 | tag u32 | len u32 | len bytes of payload
@@ -12,7 +12,7 @@
  *	READ					→ ENTRY, DATA…, END
  *	WRITE, DATA…, END or ABORT		→ ENTRY, END
  *	LIST					→ ENTRY… (DATA… behind each file with FILE_CONTENT), END
- *	WATCH					→ ENTRY once it stands, EVENT… until the socket closes
+ *	WATCH					→ ENTRY once it is set up, EVENT… until the socket closes
  *
  * An operation that fails answers END with an errno, perhaps without the rest. Exactly one END comes per operation. A
  * WRITE that fails early is answered at once; the host then still sends END or ABORT (what it sent before is thrown
@@ -35,7 +35,7 @@
 
 enum file_type {
 	/* host → worker: struct file_request */
-	FILE_STAT = 1, /* of the thing itself: a last link is not followed, and told with its target */
+	FILE_STAT = 1, /* of the path itself: a link at its end is not followed; the answer contains its target */
 	FILE_READ = 2, /* a regular file: offset, length; never more than its size when opened */
 	FILE_WRITE = 3, /* FILE_PARENTS, APPEND, EXCLUSIVE, MODE, MTIME; beside and renamed unless APPEND */
 	FILE_LIST = 4, /* depth, max; the first ENTRY is the thing itself, with path "" */
@@ -111,7 +111,7 @@ long file_request_encode(const struct file_request *q, uint8_t *out, size_t size
 /* 0 or -EBADMSG; points into the frame. */
 int file_request_decode(const struct file_frame *f, struct file_request *ret);
 
-/* Owner, mode with set-id bits, time, extended attributes: as they shall be, by who may. */
+/* Owner, mode with set-id bits, time and extended attributes to set; the worker needs the permission. */
 struct file_dress {
 	uint32_t mode, uid, gid; /* mode at most 07777 */
 	int64_t mtime;
@@ -145,7 +145,7 @@ int file_entry_decode(const struct file_frame *f, struct file_entry *ret);
 	X(PATH, "find the path")                                                                                       \
 	X(PARENTS, "make the folders above")                                                                           \
 	X(OPEN, "open it")                                                                                             \
-	X(TYPE, "use it as what it is not")                                                                            \
+	X(TYPE, "use it")                                                                                              \
 	X(READ, "read")                                                                                                \
 	X(CREATE, "create it")                                                                                         \
 	X(WRITE, "write")                                                                                              \
@@ -154,7 +154,7 @@ int file_entry_decode(const struct file_frame *f, struct file_entry *ret);
 	X(REMOVE, "remove it")                                                                                         \
 	X(ATTR, "set mode, owner or time")                                                                             \
 	X(WATCH, "watch it")                                                                                           \
-	X(ABORT, "go on: aborted")                                                                                     \
+	X(ABORT, "continue")                                                                                           \
 	X(USER, "start as the user") /* with tag 0: the worker could not start */
 
 enum file_step {
@@ -179,7 +179,7 @@ int file_end_decode(const struct file_frame *f, struct file_end *ret);
 enum file_event_kind {
 	FILE_EVENT_CREATED = 1,
 	FILE_EVENT_MODIFIED = 2, /* bytes, mode, owner or times */
-	FILE_EVENT_REMOVED = 3, /* or moved to where nobody watches */
+	FILE_EVENT_REMOVED = 3, /* or moved to a folder that is not watched */
 	FILE_EVENT_MOVED = 4, /* path → to */
 	FILE_EVENT_OVERFLOW = 5, /* some were lost, or the number of watches is reached at path */
 	FILE_EVENT_GONE = 6, /* the watched thing itself: the last event */

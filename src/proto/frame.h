@@ -1,5 +1,5 @@
 /*
- * Frames between the host and the agent in a sandbox, version 1. docs/protocol.md tells the story; this header is the
+ * Frames between the host and the agent in a sandbox, version 1. docs/protocol.md describes them; this header is the
  * contract. The same bytes run over a unix stream socket (container: descriptors travel with a frame's first byte)
  * and over any byte stream (VM). Both sides treat the other's bytes as hostile: nothing here asserts on them.
  *
@@ -21,7 +21,7 @@
 enum frame_type {
 	/* host → agent */
 	FRAME_SETUP = 1, /* struct frame_setup; fds: the mounts it lists, in order */
-	FRAME_EXEC = 2, /* struct frame_exec; fds: frame_exec_fds() tells which */
+	FRAME_EXEC = 2, /* struct frame_exec; fds: see frame_exec_fds() */
 	FRAME_SIGNAL = 3, /* u32 signal, u32 enum frame_scope */
 	FRAME_PING = 4, /* answered by PONG with the same id */
 	FRAME_MOUNTS = 5, /* struct frame_mounts; fds: the mounts. Before SETUP: what needs no image */
@@ -35,9 +35,9 @@ enum frame_type {
 	FRAME_SYNC = 9, /* answered by HELD for every exec that was not released, then SYNCED */
 	FRAME_FILES = 10, /* struct frame_files; fd: a stream socket. Starts a file worker on it */
 	/*
-	 * struct frame_restore; fds: frame_restore_fds() tells which. After KEEP, before the first EXEC or FILES. With the id
-	 * FRAME_RESTORE_AHEAD when nobody waits for it yet: the same, and nothing runs before it comes again without; or nothing
-	 * but meta, when the rest is not known. That is not answered
+	 * struct frame_restore; fds: see frame_restore_fds(). After KEEP, before the first EXEC or FILES. The id
+	 * FRAME_RESTORE_AHEAD means that no request waits for it yet: either the same, and nothing runs before the frame
+	 * comes again without that id; or only meta, when the rest is not known. That is not answered
 	 */
 	FRAME_RESTORE = 11,
 	/*
@@ -51,13 +51,13 @@ enum frame_type {
 	 */
 	FRAME_CHANGES = 13,
 	/*
-	 * u32; fd: a pipe to write to. Of machines only: whose the connection is that cloche-vmm has at that port of its own (the guest
-	 * gets its channel instead): `PID COMMAND` comes out of it, or nothing
+	 * u32; fd: a pipe to write to. Only for virtual machines: which process has the connection that cloche-vmm has at
+	 * that port of its own (the guest gets its channel instead). The answer in the pipe is `PID COMMAND`, or nothing
 	 */
 	FRAME_WHO = 14,
 	/* agent → host */
 	FRAME_READY = 16, /* u32 protocol version, u32 Landlock ABI: locked down, waits for SETUP */
-	FRAME_UP = 17, /* the sandbox stands; with FRAME_SETUP_FRESH: u32 of FRAME_RESTORED_*, what was made anew */
+	FRAME_UP = 17, /* the sandbox is ready; with FRAME_SETUP_FRESH: u32 of FRAME_RESTORED_*, what was renewed */
 	FRAME_STARTED = 18, /* only with FRAME_EXEC_TTY: u32 pid inside; fd: the terminal's master */
 	FRAME_EXITED = 19, /* struct frame_exited */
 	FRAME_FAILED = 20, /* struct frame_failed */
@@ -65,8 +65,8 @@ enum frame_type {
 	FRAME_HELD = 22, /* struct frame_held; fds: copies of the kept ones */
 	FRAME_SYNCED = 23,
 	/*
-	 * id: a warm process, which is ready. From the host: nobody waits, it may make ready for what will be asked; with the id
-	 * FRAME_WARM_WAKE somebody comes soon, and it is only woken up
+	 * id: a warm process, which is ready. From the host: no request waits, so it may prepare for the next one; with
+	 * the id FRAME_WARM_WAKE a request follows soon, and it is only woken up
 	 */
 	FRAME_WARM = 25,
 	FRAME_RESTORED = 24, /* struct frame_restored: all processes run; or FAILED, stage RESTORE, and there are none */
@@ -116,7 +116,7 @@ struct frame_mounts {
 struct frame_setup {
 	const char *hostname;
 	const char *workdir; /* made when missing, owned by uid:gid */
-	uint32_t uid, gid; /* who owns a made workdir */
+	uint32_t uid, gid; /* the owner of a made workdir */
 	uint32_t flags; /* FRAME_SETUP_* */
 	uint64_t cpu_mask; /* as many CPUs for what runs inside, these at best, bit n = CPU n; 0 = all */
 	struct frame_mounts mounts; /* the first is the root */
@@ -126,8 +126,8 @@ struct frame_setup {
 #define FRAME_SETUP_HOST_WRITABLE 2U
 /* its files were another's: /etc/machine-id, where there is one, and /run/cloche/generation are made anew */
 #define FRAME_SETUP_FRESH 4U
-#define FRAME_SETUP_NET 8U /* /etc/resolv.conf says who answers for names (linux/steer.h) */
-#define FRAME_SETUP_AHEAD 16U /* nobody waits for it yet: others go first (linux/sched_slice.h) */
+#define FRAME_SETUP_NET 8U /* /etc/resolv.conf names the sandbox's resolver (linux/steer.h) */
+#define FRAME_SETUP_AHEAD 16U /* no request waits for it yet: others run first (linux/sched_slice.h) */
 #define FRAME_SETUP_ETC 32U /* the image may be one that does not know the user, nor localhost: they are added (agent/etc.c) */
 #define FRAME_SETUP_FLAGS 63U
 
@@ -186,7 +186,7 @@ enum frame_keep_place {
 	FRAME_KEEP_GIVE = 6, /* the other end */
 	FRAME_KEEP_MEMINFO = 7, /* what /proc/meminfo shows, a file of the writable layer */
 	FRAME_KEEP_UPPER = 8, /* the writable layer's own folder: what is sealed into a layer is read there */
-	FRAME_KEEP_TABLE = 9, /* proto/table.h: its execs, for who takes an image of its processes */
+	FRAME_KEEP_TABLE = 9, /* proto/table.h: its execs, needed to save its processes in an image */
 	/* only in a virtual machine's jail: */
 	FRAME_KEEP_SIDE = 10, /* the warden's end of cloche-vmm's socket (vm/vmm/side.h) */
 	FRAME_KEEP_STAT = 11, /* what the machine says of itself, a file in memory */
@@ -210,8 +210,8 @@ int frame_connect_decode(const struct frame *f, struct frame_connect *ret); /* 0
 
 /* --- CHANGES --- */
 struct frame_changes {
-	uint32_t flags; /* DIFF_* of layers/diff.h: who serves it knows which there are */
-	uint32_t max; /* entries told; 0: all */
+	uint32_t flags; /* DIFF_* of layers/diff.h, checked where the request is served */
+	uint32_t max; /* entries in the answer; 0: all */
 };
 long frame_changes_encode(const struct frame_changes *x, uint8_t *out, size_t size);
 int frame_changes_decode(const struct frame *f, struct frame_changes *ret); /* 0 or -EBADMSG */
@@ -257,10 +257,10 @@ struct frame_restored {
 };
 
 struct frame_exited {
-	int32_t status; /* as wait4 tells it */
+	int32_t status; /* as wait4 returns it */
 	uint64_t cpu_usec;
 	uint64_t maxrss; /* bytes */
-	uint64_t oom_kills; /* processes of the sandbox that its memory limit has killed meanwhile; 0 also where nothing tells */
+	uint64_t oom_kills; /* processes of the sandbox that its memory limit has killed in the meantime; 0 where that is unknown */
 };
 
 #define FRAME_HELD_ENDED 1U /* and then the rest holds what EXITED said */

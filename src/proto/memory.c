@@ -152,9 +152,9 @@ static int check_head(struct check *c, const void *data, size_t len)
 	c->what = "head";
 	NEED(c, len >= sizeof(*h) && len <= MEM_META_MAX && !((uintptr_t)data & 7), "size");
 	c->m.head = h;
-	NEED(c, h->magic == MEM_MAGIC, "it is none");
+	NEED(c, h->magic == MEM_MAGIC, "invalid");
 	NEED(c, h->version == MEM_VERSION, "another version");
-	NEED(c, h->arch == ARCH, "of another architecture");
+	NEED(c, h->arch == ARCH, "another architecture");
 	NEED(c, h->page_size >= 4096 && h->page_size <= 65536 && !(h->page_size & (h->page_size - 1)), "page size");
 	NEED(c, h->page_files >= 1 && h->page_files <= MEM_PAGE_FILES, "number of pages files");
 	NEED(c, h->size == len && aligned(c, h->pages) && h->pages < SIZE_MAX_FILE, "sizes");
@@ -424,7 +424,7 @@ static int check_family(const struct check *c, const struct mem_proc *p)
 {
 	const struct mem_proc *group = proc_of(c, p->pgid), *session = proc_of(c, p->sid);
 
-	NEED(c, group && session, "group or session of nobody");
+	NEED(c, group && session, "its group or session does not exist");
 	NEED(c, session->sid == session->pid && session->pgid == session->pid, "session");
 	NEED(c, group->pgid == group->pid && group->sid == p->sid, "group");
 	NEED(c, p->parent == MEM_NONE || (p->parent < c->at && c->m.proc[p->parent].state == MEM_ALIVE), "parent");
@@ -447,7 +447,7 @@ static int check_procs(struct check *c)
 
 	c->what = "process";
 	c->at = 0;
-	NEED(c, c->m.n[MEM_S_PROC], "there is none");
+	NEED(c, c->m.n[MEM_S_PROC], "missing");
 	for (uint32_t i = 0; r == 0 && i < c->m.n[MEM_S_PROC]; i++) {
 		const struct mem_proc *p = &c->m.proc[i];
 
@@ -583,7 +583,7 @@ static int check_objects(struct check *c)
 
 		c->at = i;
 		NEED(c, span_ok(c, o->data) && o->pos <= INT64_MAX && !o->zero, "numbers");
-		NEED(c, kind_ok(c, o), "it is none of its kind");
+		NEED(c, kind_ok(c, o), "of another kind");
 		NEED(c, o->owner_type <= 2 && o->owner_sig <= 64, "owner");
 		NEED(c, range_ok(c, MEM_S_WATCH, o->watch) && (!o->watch.n || o->kind == MEM_OBJ_EPOLL), "watches");
 		NEED(c, runs || !o->run.n, "runs");

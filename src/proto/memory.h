@@ -1,12 +1,12 @@
 /*
- * A memory image: what the processes of a sandbox are, so that they can go on in another one. Written by cloche-dump,
- * read by the agent of the sandbox that is made from it. docs/design/0007-memory.md tells the story.
+ * A memory image: the state of a sandbox's processes, so that they can continue in another sandbox. Written by
+ * cloche-dump, read by the agent of the sandbox that is made from it. docs/design/0007-memory.md describes the design.
  *
  * Two files: "meta", which is this header and its sections, and "pages", whole pages, page-aligned. The image of a
  * sandbox that was itself restored may point into the pages of the images it came from (a delta).
  *
- * Numbers are the machine's own, records have a fixed size and no padding, indices count within a section. Whoever
- * reads it treats it as a stranger's: mem_check() holds every index, offset, count and string against the file before
+ * Numbers have the machine's byte order, records have a fixed size and no padding, indices count within a section. A
+ * reader does not trust the image: mem_check() checks every index, offset, count and string against the file before
  * anything is used.
  */
 #pragma once
@@ -89,7 +89,7 @@ struct mem_proc {
 	uint32_t parent; /* MEM_NONE: the agent's child */
 	uint32_t pid, pgid, sid; /* as inside */
 	uint32_t tty; /* object: its controlling terminal's slave, or MEM_NONE */
-	int32_t status; /* MEM_ZOMBIE: as wait4 tells it */
+	int32_t status; /* MEM_ZOMBIE: as wait4 returns it */
 	uint32_t exec; /* which of MEM_S_EXEC it belongs to, or MEM_NONE: joins that one's group */
 	uint32_t uid[4], gid[4]; /* real, effective, saved, filesystem; as inside */
 	struct mem_span groups; /* u32 each */
@@ -104,9 +104,9 @@ struct mem_proc {
 	uint64_t itimer[3][4]; /* REAL, VIRTUAL, PROF: interval s, µs, value s, µs */
 	uint64_t rlimit[16][2];
 	struct mem_span pending; /* signals queued for all of it: siginfo_t, 128 bytes each */
-	struct mem_span guards; /* (u64 start, u64 end)*: pages that kill whoever touches them (MADV_GUARD_INSTALL), by address */
+	struct mem_span guards; /* (u64 start, u64 end)*: guard pages, whose access is fatal (MADV_GUARD_INSTALL), by address */
 	uint32_t exit_signal; /* what its parent gets when it ends */
-	uint32_t stop_signal; /* MEM_PROC_STOPPED: not 0 when its parent was not told of the stop yet */
+	uint32_t stop_signal; /* MEM_PROC_STOPPED: not 0 while its parent was not notified of the stop */
 	uint32_t loginuid; /* as inside; MEM_NONE: as the agent has it */
 	/* pid inside of the process whose descriptors (CLONE_FILES) or folders and umask (CLONE_FS) it shares; 0: its own */
 	uint32_t files, folders;
@@ -118,7 +118,7 @@ struct mem_proc {
 #define MEM_PROC_THP_DISABLE 8U
 #define MEM_PROC_STOPPED 16U /* by a job control signal */
 #define MEM_PROC_BARRIER(i) (32U << (i)) /* registered for membarrier(): mem_barriers[i] */
-#define MEM_PROC_CONTINUED 512U /* after a stop, and its parent was not told of that yet */
+#define MEM_PROC_CONTINUED 512U /* after a stop, and its parent was not notified of that yet */
 
 struct mem_thread {
 	uint32_t tid, flags;
@@ -223,7 +223,7 @@ enum mem_role { MEM_STDIN, MEM_STDOUT, MEM_STDERR, MEM_TTY, MEM_WARM };
 
 struct mem_object {
 	uint32_t kind;
-	uint32_t flags; /* O_* as F_GETFL tells */
+	uint32_t flags; /* O_* as F_GETFL returns them */
 	uint32_t file, pair;
 	uint64_t pos;
 	uint64_t a, b;
@@ -281,7 +281,7 @@ struct mem_socket {
 	uint32_t flags; /* MEM_SOCK_FILTER_LOCKED … */
 	uint32_t order; /* MEM_SOCK_PENDING: among those of its listener */
 	uint32_t cred[4]; /* unix, SO_PEERCRED: pid inside or 0, user, group; [3] 1: it has that */
-	uint8_t addr[128], peer[128]; /* as getsockname and getpeername tell them */
+	uint8_t addr[128], peer[128]; /* as getsockname and getpeername return them */
 	/* then a list of options (proto/socket_option.h); a classic BPF program; what can be read: bytes of TCP, else messages */
 	/* a unix socket whose path is relative: ->file of the object is the folder it is relative to */
 };
@@ -297,7 +297,7 @@ struct mem_watch {
 	uint32_t events, flags; /* MEM_WATCH_* */
 	uint64_t data;
 };
-#define MEM_WATCH_TOLD 1U /* it is ready, but that was told already: edge-triggered, or once and not armed again */
+#define MEM_WATCH_TOLD 1U /* it is ready, but that was reported already: edge-triggered, or once and not armed again */
 #define MEM_WATCH_ALL 0x201fU /* EPOLLIN, PRI, OUT, ERR, HUP, RDHUP */
 
 enum mem_lock_kind {
@@ -305,12 +305,12 @@ enum mem_lock_kind {
 	MEM_LOCK_OFD, /* the open file's, of a range: F_OFD_SETLK */
 	MEM_LOCK_POSIX, /* the process's, of a range: F_SETLK */
 	MEM_LOCK_LEASE, /* the open file's: F_SETLEASE */
-	MEM_LOCK_BREAKING, /* such a one that somebody has begun to break: ->type as it was; ->start 1: down to one to read, 0: to none */
+	MEM_LOCK_BREAKING, /* a lease that is being broken: ->type as it was; ->start 1: down to a read lease, 0: to none */
 };
 
 struct mem_lock {
 	uint32_t kind, type; /* 0: to read, 1: to write */
-	uint32_t object, pid; /* ->pid: who takes it, a process that has the object open */
+	uint32_t object, pid; /* ->pid: a process that has the object open, which takes the lock */
 	uint64_t start, len; /* POSIX and OFD; ->len 0: up to the end, wherever that is */
 };
 
@@ -369,8 +369,8 @@ struct mem_node {
 #define MEM_NODE_ROOM "/dev/shm/" /* where those with a name are */
 
 /*
- * A connection to the outside that the copy finds reset, or a UDP socket without the datagrams that had come from there. Nothing is
- * made from these records: they are what the caller is told. Of one that several processes have, the first.
+ * A connection to the outside that is reset in the copy, or a UDP socket that lost datagrams from outside. These records
+ * are only reported to the caller, not restored. For a socket of several processes, the first process is recorded.
  */
 struct mem_cut {
 	uint32_t pid, fd; /* as inside */

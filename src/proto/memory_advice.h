@@ -11,7 +11,7 @@ struct mem_advice {
 	char word[3]; /* in VmFlags */
 	uint32_t bit; /* of mem_vma.advice */
 	int advice; /* MADV_*, by number: the C library does not have all of them */
-	bool must; /* a program can tell that it is missing. The others are about speed, and a kernel may be without */
+	bool must; /* a program can detect that it is missing. The others only affect speed, and a kernel may lack them */
 };
 
 static const struct mem_advice mem_advice[] = {

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MEM_CPU_WORDS 16 /* of 64 CPUs each: where there are more, the kernel does not tell them */
+#define MEM_CPU_WORDS 16 /* of 64 CPUs each; more CPUs are not saved */
 
 static inline unsigned mem_cpus_count(const uint64_t mask[MEM_CPU_WORDS])
 {

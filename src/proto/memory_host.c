@@ -51,7 +51,7 @@ int mem_host(uint8_t out[32], struct err *e)
 	if (uname(&u) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "uname");
 	if (!vdso || memcmp(vdso->e_ident, ELFMAG, SELFMAG) != 0)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this kernel gives programs no vdso");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this kernel provides no vdso");
 	sha256_init(&s);
 	sha256_add(&s, u.release, strlen(u.release) + 1);
 	sha256_add(&s, u.version, strlen(u.version) + 1);

@@ -68,7 +68,9 @@ static int plan_one(struct planner *l, uint32_t i, uint32_t *born)
 	if (!plan_leads(l, p->parent))
 		return plan_refuse(l, i, "is in a session that its parent was never in");
 	if (born[p->parent] && born[p->parent] != need)
-		return plan_refuse(l, i, "is in another session than children that its parent had before it made its own");
+		return plan_refuse(
+			l, i,
+			"is in another session than the children that its parent had before it made its own session");
 	born[p->parent] = need;
 	plan->early = true;
 	return 0;

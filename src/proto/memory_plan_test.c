@@ -55,7 +55,7 @@ TEST(what_no_order_of_starts_can_make_is_refused)
 	CHECK_EQ(make(adopted, 4), -EOPNOTSUPP);
 	CHECK_CONTAINS(e.msg, "process 5 (ended): is in a session that its parent was never in");
 	CHECK_EQ(make(two, 5), -EOPNOTSUPP);
-	CHECK_CONTAINS(e.msg, "is in another session than children");
+	CHECK_CONTAINS(e.msg, "is in another session than the children");
 	CHECK_EQ(make(left, 3), -EOPNOTSUPP);
 	CHECK_CONTAINS(e.msg, "that its first process has left");
 	CHECK_EQ(make(other, 3), -EOPNOTSUPP);

@@ -14,7 +14,7 @@ struct mem_setting {
 	uint64_t get[2], set[3];
 	int8_t pointer; /* the argument of the first call that is a pointer to a u32, -1: the value is the result */
 	int8_t place; /* the argument of the second call that is the value */
-	bool optional; /* a kernel without it gives an error, which stands for ->normal */
+	bool optional; /* a kernel without it returns an error, which means ->normal */
 	uint64_t ignored; /* bits of the value that another setting is about */
 	uint64_t normal; /* not set again when it is this */
 	uint64_t most; /* the highest value that can be set again */

@@ -37,8 +37,8 @@ enum mux_type {
 	MUX_STAT = 11, /* guest: struct mux_stat, the answer, or its last word */
 	MUX_FAILED = 12, /* guest: what could not be done, text. Then it ends */
 	/*
-	 * Standing still, for a checkpoint. Host: QUIESCE, and then nothing. Guest: its sandbox is frozen, then QUIET, u32
-	 * errno (0: it stands), and then nothing. After that no byte is under way.
+	 * Quiescence for a checkpoint. Host: QUIESCE, and then nothing. Guest: freezes its sandbox, then QUIET, u32 errno
+	 * (0: it is frozen), and then nothing. After that no byte is in transit.
 	 */
 	MUX_QUIESCE = 13,
 	MUX_QUIET = 14,
@@ -82,7 +82,7 @@ struct mux {
 
 /*
  * Decodes the message at the start of @data: its whole length, or 0 when more bytes are needed, or -EBADMSG: no message
- * begins here. mux_skip() then tells how many bytes to leave out before the next try, at least 1.
+ * begins here. mux_skip() then returns how many bytes to skip before the next try, at least 1.
  */
 long mux_decode(const uint8_t *data, size_t len, struct mux *ret);
 size_t mux_skip(const uint8_t *data, size_t len);
@@ -111,7 +111,7 @@ struct mux_start {
 void mux_start_encode(const struct mux_start *s, uint8_t out[MUX_START_LEN]);
 int mux_start_decode(const struct mux *m, struct mux_start *ret, const uint8_t **ret_spec); /* 0 or -EBADMSG */
 
-/* Who a machine is that goes on from another's state. */
+/* The identity of a virtual machine that continues from another one's state. */
 struct mux_resume {
 	uint32_t epoch; /* of what follows, both ways */
 	uint32_t flags; /* MUX_RESUME_* */

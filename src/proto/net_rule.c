@@ -198,7 +198,7 @@ bool net_addr_public(const struct net_addr *a, const char **ret_what)
 		if (!what && !holds && (a->addr[0] & 0xe0) != 0x20)
 			what = "a reserved address"; /* only 2000::/3 was ever given out */
 	} else {
-		what = "no address";
+		what = "not an address";
 	}
 	if (what && ret_what)
 		*ret_what = what;
@@ -302,14 +302,16 @@ static int parse_prefix(const char **at, struct net_rule *r, const char *text, b
 	if (**at == '/') {
 		(*at)++;
 		if (number(at, most, &n) < 0)
-			return bad(e, text, "what is behind the '/' is no prefix length", "write 10.1.0.0/16 or [fd00::]/8");
+			return bad(e, text, "the text after '/' is not a prefix length",
+				   "write 10.1.0.0/16 or [fd00::]/8");
 		if (mapped)
-			return bad(e, text, "a prefix of an IPv4 address written as IPv6", "write it as IPv4: 10.1.0.0/16");
+			return bad(e, text, "an IPv6 prefix that contains an IPv4 address",
+				   "write it as IPv4: 10.1.0.0/16");
 	}
 	r->prefix = (uint8_t)n;
 	for (unsigned bit = r->prefix; bit < most; bit++)
 		if (r->addr[bit / 8] >> (7 - bit % 8) & 1)
-			return bad(e, text, "the address has bits behind its prefix",
+			return bad(e, text, "the address has bits set after its prefix",
 				   "write the network's first address, or no prefix for one address");
 	return 0;
 }
@@ -333,12 +335,13 @@ static int parse_host(const char **at, struct net_rule *r, const char *text, str
 			return bad(e, text, "more than one ':'", "write IPv6 addresses as [2001:db8::1]:443");
 	}
 	if (n >= sizeof(word))
-		return bad(e, text, "too long", "a name has 253 characters at most");
+		return bad(e, text, "too long", "a name has at most 253 characters");
 	memcpy(word, end, n);
 	word[n] = '\0';
 	if (end[n] == ']' || (net_addr_parse(word, &a) == 0 && !strchr(word, ':'))) {
 		if (net_addr_parse(word, &a) < 0 || (end[n] == ']' && !strchr(word, ':')))
-			return bad(e, text, "no IPv6 address between the brackets", "write it as [2001:db8::1]:443");
+			return bad(e, text, "the text in brackets is not an IPv6 address",
+				   "write it as [2001:db8::1]:443");
 		r->kind = NET_RULE_ADDR;
 		r->family = a.family;
 		memcpy(r->addr, a.addr, sizeof(r->addr));
@@ -351,11 +354,11 @@ static int parse_host(const char **at, struct net_rule *r, const char *text, str
 		end += 2;
 	}
 	if (net_name_parse(end, strlen(end), r->name) < 0)
-		return bad(e, text, strchr(end, '*') ? "a '*' stands only for whole names, as in *.example.com"
+		return bad(e, text, strchr(end, '*') ? "'*' can only replace whole labels, as in *.example.com"
 						     : "neither a host name nor an address",
 			   "write example.com, *.example.com, example.com:8443, 10.1.0.0/16:5432 or [2001:db8::1]:443");
 	if (**at == '/')
-		return bad(e, text, "a '/' behind a name", "only addresses have a prefix; write no scheme and no path");
+		return bad(e, text, "a '/' after a name", "only addresses have a prefix; leave out scheme and path");
 	return 0;
 }
 
@@ -389,15 +392,16 @@ int net_rule_parse(const char *text, struct net_rule *ret, struct err *e)
 	int n;
 
 	if (*text == '@')
-		return bad(e, text, "a set, where only names and addresses can stand", "name its members one by one");
+		return bad(e, text, "a set, where only names and addresses are allowed",
+			   "write its members one by one");
 	if (strstr(text, "://"))
 		return bad(e, text, "a URL", "write the host's name only, without scheme and path");
 	if (len >= sizeof(main))
-		return bad(e, text, "too long", "a name has 253 characters at most");
+		return bad(e, text, "too long", "a name has at most 253 characters");
 	memcpy(main, text, len);
 	main[len] = '\0';
 	if (parse_options(text + len, &r) < 0)
-		return bad(e, text, "what is behind the '+' is no option, or the same one twice",
+		return bad(e, text, "the text after '+' is not an option, or the option is given twice",
 			   "the options are +terminate and +ech");
 	n = parse_host(&at, &r, text, e);
 	if (n < 0)
@@ -405,10 +409,10 @@ int net_rule_parse(const char *text, struct net_rule *ret, struct err *e)
 	if (!*at)
 		usual_ports(&r);
 	else if (*at != ':' || parse_ports(at + 1, &r) < 0)
-		return bad(e, text, "what is behind the ':' is no list of ports",
+		return bad(e, text, "the text after ':' is not a list of ports",
 			   "write up to 8 ports or ranges as 80,443,8000-8100, or * for all");
 	if (r.options && r.kind == NET_RULE_ADDR)
-		return bad(e, text, "an address with an option", "only rules by name have +terminate and +ech");
+		return bad(e, text, "an address with an option", "only rules with names can have +terminate and +ech");
 	*ret = r;
 	return 0;
 }

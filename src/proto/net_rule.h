@@ -9,7 +9,7 @@
  *
  * Names: letters, digits, "-" inside labels, "_"; at least one dot or the word a test host has; lower-cased; no final
  * dot; no address in any spelling ("127.1", "0x7f000001", "2130706433" are refused as names). Strict: what is not surely
- * one thing is refused. @set is not for here: whoever knows the sets resolves them first.
+ * one thing is refused. @set is not accepted here: the caller resolves sets first.
  */
 #pragma once
 #include <stdbool.h>
@@ -43,7 +43,7 @@ struct net_rule {
 };
 
 struct net_addr {
-	uint8_t family; /* 4 or 6; IPv4-mapped IPv6 is made 4 by who fills it */
+	uint8_t family; /* 4 or 6; IPv4-mapped IPv6 must be stored as 4 */
 	uint8_t addr[16];
 };
 

@@ -1,7 +1,7 @@
 /*
- * A connection to the outside is cut in a copy: the agent connects the socket to a listener of its own, which resets it. The listener has
- * an address that nothing else uses. So cloche-dump knows a socket that was cut and whose process did not notice yet: nobody can ask
- * for the error that waits there without taking it away.
+ * A connection to the outside is cut in a copy: the agent connects the socket to a listener of its own, which resets it.
+ * The listener has an address that nothing else uses. By that address cloche-dump recognizes a cut socket whose process
+ * did not notice yet, since reading the pending error (SO_ERROR) would clear it.
  */
 #pragma once
 

@@ -1,12 +1,12 @@
 /*
- * The agent's table of what it has started, in memory that it shares with the warden (place 9 of KEEP): who takes an
- * image of the sandbox has to know which process is an exec's first, and which descriptors of the agent are the host's
- * ends of its pipes. The warden makes and seals it, so it never shrinks under a reader; the agent alone writes, but
- * for ->ahead.
+ * The agent's table of what it has started, in memory that it shares with the warden (place 9 of KEEP). cloche-dump needs
+ * it to know which process is the first of an exec, and which descriptors of the agent are the host's ends of its pipes.
+ * The warden makes and seals it, so that it never shrinks under a reader; only the agent writes to it, except ->ahead.
  *
  * It is read while the agent is frozen, so it can be read plainly, once ->busy has been looked at: it is odd while the
  * agent does something (a process may then be started and not be in here yet, a descriptor closed and still be in
- * here). Who finds it odd lets the agent go on and comes back. The agent's bytes are a stranger's: table_read() checks.
+ * here). A reader that finds it odd lets the agent continue and tries again. The agent's bytes are not trusted:
+ * table_read() checks them.
  */
 #pragma once
 #include <assert.h>
@@ -37,7 +37,7 @@ struct table_exec {
 
 struct table {
 	uint32_t magic, busy;
-	uint32_t ahead; /* the warden's: KEEP came ahead, and the sandbox is nobody's yet */
+	uint32_t ahead; /* written by the warden: KEEP came ahead, and the sandbox has no owner yet */
 	uint32_t zero[13];
 	uint32_t worker[TABLE_WORKERS]; /* processes that serve files, pids inside; 0 = none */
 	struct table_exec exec[TABLE_EXECS];

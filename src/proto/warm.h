@@ -1,9 +1,9 @@
 /*
  * What the agent and a warm process (src/warm) say to each other, over a SOCK_SEQPACKET pair: the warm process has its
  * end as descriptor 3. It says it is ready once, by an answer to tag 0. Each request is answered by the process it
- * started, itself, when it has become what was asked for and waits at the pipe: so the kernel tells the agent who that is, and
- * nobody has to be believed. "g" in the pipe, and it runs; the pipe's end, and it goes. Who could not be started is
- * answered for by the warm process.
+ * started, itself, when it is set up as requested and waits at the pipe: so the agent gets the sender's pid from the
+ * kernel (SCM_CREDENTIALS) and does not have to trust a message. After "g" in the pipe it runs; at the pipe's end it
+ * exits. When a process cannot be started, the warm process answers for it.
  */
 #pragma once
 #include <assert.h>
@@ -13,18 +13,18 @@
 #define WARM_TTY 1U /* stdio is a terminal: make it the controlling one */
 #define WARM_GROUP 2U /* the last descriptor: write "0" there, first of all */
 /*
- * Nothing to run, no descriptors, no answer: the sandbox stands ready and nobody waits, so what makes a request faster
- * can be done now (a child forked ahead touches the memory it will need).
+ * Nothing to run, no descriptors, no answer: the sandbox is ready and no request waits, so work that makes a request
+ * faster can be done now (a child forked ahead touches the memory it will need).
  */
 #define WARM_PREPARE 4U
 /*
- * Likewise, but somebody is likely to come in a moment: it only wakes up for the first time since it was restored (a
+ * Likewise, but a request is likely to follow soon: the process only wakes up for the first time since it was restored (a
  * hundred page faults), and draws its random numbers.
  */
 #define WARM_WAKE 8U
 /*
- * Of a request: the same agent has sent WAKE since the last one, so who has drawn numbers then need not do it again. A copy of
- * it elsewhere has another agent, which does not say so.
+ * Of a request: the same agent has sent WAKE since the last one, so the process need not draw random numbers again. In a
+ * copy of the sandbox another agent sends the request, without this flag.
  */
 #define WARM_SEEDED 16U
 

@@ -1,6 +1,6 @@
 /*
  * Little-endian fields in a bounded buffer, both ways. Readers and writers are sticky: after the first overrun every
- * further call does nothing, and one check at the end tells. No field is trusted before that check.
+ * further call does nothing, and one check at the end reports it. No field is trusted before that check.
  */
 #pragma once
 #include <stdbool.h>

@@ -82,7 +82,7 @@ static int compile(struct err *e)
 
 	r = confine();
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "cannot confine itself");
+		return err_sys(e, ERR_INTERNAL, r, "cannot drop its privileges");
 	r = read_all(STDIN_FILENO, &in, e);
 	if (r < 0)
 		return r;

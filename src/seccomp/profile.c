@@ -104,7 +104,7 @@ static int get(struct profile *p, const json_t *o, const char *key, json_type ty
 	if (!v || json_is_null(v))
 		return 0;
 	if (json_typeof(v) != type)
-		return bad(p, "'%s' is not %s", key, names[type]);
+		return bad(p, "'%s' must be %s", key, names[type]);
 	*ret = v;
 	return 0;
 }
@@ -131,7 +131,7 @@ static int each_string(struct profile *p, const json_t *o, const char *key,
 	json_array_foreach(list, i, v)
 	{
 		if (!json_is_string(v))
-			return bad(p, "'%s' holds something that is not a string", key);
+			return bad(p, "'%s' contains an item that is not a string", key);
 		r = fn(p, json_string_value(v), arg);
 		if (r < 0)
 			return r;
@@ -165,7 +165,7 @@ static int read_errno(struct profile *p, const json_t *o, const char *number, co
 		return r;
 	if (v) {
 		if (json_integer_value(v) < 0 || json_integer_value(v) > 4095)
-			return bad(p, "'%s' is not between 0 and 4095", number);
+			return bad(p, "'%s' must be between 0 and 4095", number);
 		*ret = (int)json_integer_value(v);
 	}
 	r = get_string(p, o, name, &text);
@@ -175,9 +175,9 @@ static int read_errno(struct profile *p, const json_t *o, const char *number, co
 		int n = errno_by_name(text);
 
 		if (n < 0)
-			return bad(p, "'%s' is not the name of an error: '%s'", name, show(text).s);
+			return bad(p, "'%s' is not the name of an errno: '%s'", name, show(text).s);
 		if (*ret >= 0 && *ret != n)
-			return bad(p, "'%s' and '%s' disagree", number, name);
+			return bad(p, "'%s' and '%s' contradict each other", number, name);
 		*ret = n;
 	}
 	return 0;
@@ -210,7 +210,7 @@ static int read_action(struct profile *p, const json_t *o, const char *key, cons
 	if (r < 0)
 		return r;
 	if (!strcmp(text, "SCMP_ACT_NOTIFY") || !strcmp(text, "SCMP_ACT_TRACE"))
-		return bad(p, "'%s': %s needs a supervisor, which a sandbox does not have", key, text);
+		return bad(p, "'%s': %s needs a supervisor process, which a sandbox does not have", key, text);
 	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
 		if (strcmp(table[i].name, text))
 			continue;
@@ -239,7 +239,7 @@ static int same_arch(struct profile *p, const char *name, void *arg)
 static int is_cap(struct profile *p, const char *name, void *arg)
 {
 	(void)arg;
-	return strncmp(name, "CAP_", 4) ? bad(p, "not a capability: '%s'", show(name).s) : 0;
+	return strncmp(name, "CAP_", 4) ? bad(p, "unknown capability: '%s'", show(name).s) : 0;
 }
 
 static int read_kernel(struct profile *p, const char *text, unsigned *ret)
@@ -429,7 +429,7 @@ static int add_one(struct profile *p, const char *name, int nr, const struct rul
 		return err_set(p->e, ERR_TOO_LARGE, -EFBIG, "more than %d rules", PROFILE_RULES_MAX);
 	r = seccomp_rule_add_array(p->filter, rule->action, nr, n, args);
 	if (r < 0 && r != -EEXIST)
-		return bad(p, "'%s': libseccomp refuses the rule: %s", show(name).s, strerror(-r));
+		return bad(p, "'%s': libseccomp rejects the rule: %s", show(name).s, strerror(-r));
 	return 0;
 }
 
@@ -503,7 +503,7 @@ static int hide_newer(struct profile *p)
 	if (!p->clone3 && p->newest > CLONE3)
 		r = add_one(p, "clone3", CLONE3, &absent, 0, NULL);
 	for (int nr = p->newest >= CALLS_SHARED ? p->newest + 1 : CALLS_SHARED; nr < CALLS_END && r == 0; nr++)
-		r = add_one(p, "a newer call", nr, &absent, 0, NULL);
+		r = add_one(p, "a newer system call", nr, &absent, 0, NULL);
 	return r;
 }
 
@@ -596,7 +596,7 @@ static int read_all(struct profile *p, const json_t *root)
 		return r;
 	p->filter = seccomp_init(p->default_action);
 	if (!p->filter)
-		return err_set(p->e, ERR_INTERNAL, -ENOMEM, "libseccomp cannot start a filter");
+		return err_set(p->e, ERR_INTERNAL, -ENOMEM, "libseccomp cannot create a filter");
 	r = seccomp_attr_set(p->filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (r == 0)
 		r = seccomp_attr_set(p->filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
@@ -634,11 +634,11 @@ static int export(struct profile *p, struct buf *ret)
 	if (size <= 0 || size % (off_t)sizeof(struct sock_filter))
 		return err_set(p->e, ERR_INTERNAL, -EIO, "libseccomp wrote %lld bytes", (long long)size);
 	if ((size_t)size > PROFILE_PROGRAM_MAX)
-		return err_set(p->e, ERR_TOO_LARGE, -E2BIG, "compiles to %lld instructions, the kernel takes %d",
+		return err_set(p->e, ERR_TOO_LARGE, -E2BIG, "compiles to %lld instructions; the kernel accepts %d",
 			       (long long)size / 8, PROFILE_INSNS_MAX);
 	room = buf_room(ret, (size_t)size);
 	if (!room)
-		return err_set(p->e, ERR_TOO_LARGE, -E2BIG, "no room for the program");
+		return err_set(p->e, ERR_TOO_LARGE, -E2BIG, "out of memory for the program");
 	if (pread(fd, room, (size_t)size, 0) != size)
 		return err_set(p->e, ERR_INTERNAL, -EIO, "cannot read the program back");
 	buf_added(ret, (size_t)size);
@@ -683,7 +683,7 @@ int profile_compile(const char *json, size_t len, struct buf *ret, struct err *e
 	if (r < 0)
 		return r;
 	if (uname(&u) < 0 || sscanf(u.release, "%u.%u", &p.kernel[0], &p.kernel[1]) != 2)
-		return err_set(e, ERR_INTERNAL, -EIO, "cannot tell the kernel's version");
+		return err_set(e, ERR_INTERNAL, -EIO, "cannot find the kernel's version");
 	root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &je);
 	if (!root) {
 		struct shown s = show(je.text);

@@ -195,7 +195,7 @@ TEST(mistakes_are_named)
 		{ ENTRY("\"action\":\"SCMP_ACT_TRACE\""), "syscalls[0]: 'action': SCMP_ACT_TRACE needs" },
 		{ ENTRY("\"action\":\"SCMP_ACT_KILL\",\"errnoRet\":1"), "an errno is given" },
 		{ ENTRY("\"action\":\"SCMP_ACT_LOG\",\"acton\":1"), "syscalls[0]: unknown key 'acton'" },
-		{ ENTRY("\"action\":\"SCMP_ACT_LOG\",\"includes\":{\"caps\":[\"root\"]}"), "not a capability" },
+		{ ENTRY("\"action\":\"SCMP_ACT_LOG\",\"includes\":{\"caps\":[\"root\"]}"), "unknown capability" },
 		{ ENTRY("\"action\":\"SCMP_ACT_LOG\",\"includes\":{\"minKernel\":\"new\"}"), "minKernel" },
 		{ ENTRY("\"action\":\"SCMP_ACT_LOG\",\"excludes\":{\"user\":1}"), "unknown key 'user'" },
 		{ ARG("{}"), "syscalls[0].args[0]: 'index' or 'value'" },

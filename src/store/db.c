@@ -59,11 +59,11 @@ int db_fail(sqlite3 *sql, struct err *e, const char *what)
 		kind = ERR_TOO_LARGE;
 	err_set(e, kind, r, "state: %s: %s", what, sqlite3_errmsg(sql));
 	if (r == -EBADMSG)
-		err_remedy(e, "put a copy of it back, or rebuild it: `cloche serve --recover`");
+		err_remedy(e, "restore a copy of it, or rebuild it: `cloche serve --recover`");
 	else if (r == -ENOSPC)
-		err_remedy(e, "make room where the data folder is");
+		err_remedy(e, "free space on the disk of the data folder");
 	else if (r == -EBUSY)
-		err_remedy(e, "another program has the state file open: one data folder serves one daemon");
+		err_remedy(e, "another program has the state file open: a data folder can be used by one daemon only");
 	return r;
 }
 
@@ -81,7 +81,7 @@ static int make_file(const char *path, struct err *e)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "open the state file '%s'", path);
 	if (!S_ISREG(st.st_mode))
-		return err_set(e, ERR_INVALID, -EINVAL, "state file '%s': not a file", path);
+		return err_set(e, ERR_INVALID, -EINVAL, "state file '%s': not a regular file", path);
 	return 0;
 }
 
@@ -123,7 +123,7 @@ static int log_hook(void *arg, sqlite3 *sql, const char *name, int pages)
 static int refuse(struct err *e, int r, const char *what)
 {
 	err_set(e, ERR_CONFLICT, r, "%s", what);
-	err_remedy(e, "nothing was touched; put the right state.db back, or rebuild it: `cloche serve --recover`");
+	err_remedy(e, "nothing was changed; restore the right state.db, or rebuild it: `cloche serve --recover`");
 	return r;
 }
 
@@ -131,8 +131,9 @@ static int refuse_empty(const struct db *d, const struct db_opts *o, bool there,
 {
 	if (!d->seen.id[0] && !o->beside)
 		return 0;
-	return refuse(e, -ENODATA, there ? "the database state.db is empty, and what it knew is still here" :
-					   "the database state.db is missing, and what it knew is still here");
+	return refuse(e, -ENODATA,
+		      there ? "the database state.db is empty, but its layers and sandboxes still exist" :
+			      "the database state.db is missing, but its layers and sandboxes still exist");
 }
 
 struct stamp {
@@ -177,12 +178,16 @@ static int check_known(struct db *d, const struct db_opts *o, size_t version, st
 		return r;
 	if (!d->seen.id[0])
 		return stamp.id[0] && o->beside ?
-			       refuse(e, -ESTALE, "the file " WITNESS_FILE " is missing: whether state.db belongs here cannot be told") :
+			       refuse(e, -ESTALE,
+				      "the file " WITNESS_FILE
+				      " is missing: it is unknown whether state.db belongs to this data folder") :
 			       0;
 	if (strcmp(stamp.id, d->seen.id))
-		return refuse(e, -EXDEV, "the database state.db belongs to another data folder, or to an older time of this one");
+		return refuse(e, -EXDEV, "the database state.db belongs to another data folder, or is an old copy");
 	if (d->seen.now && stamp.turn < d->seen.turn)
-		return refuse(e, -ESTALE, "the database state.db is older than it was: it was put back from a copy, or has lost its log");
+		return refuse(e, -ESTALE,
+			      "the database state.db is older than expected: it was restored from a copy, or has lost "
+			      "its log");
 	d->seen.turn = stamp.turn;
 	return 0;
 }
@@ -244,9 +249,8 @@ static int restore(struct db *d, struct err *e)
 	int r = notes_restore(d, n, e);
 
 	if (r > 0)
-		log_warn("state: rebuilt from notes: %u sandboxes, %u checkpoints, %u execs that run, %u templates, %u "
-			 "secrets, %u tokens, "
-			 "%u tenants",
+		log_warn("state: rebuilt from notes: %u sandboxes, %u checkpoints, %u running execs, %u templates, %u "
+			 "secrets, %u tokens, %u tenants",
 			 n[NOTE_SANDBOXES], n[NOTE_CHECKPOINTS], n[NOTE_EXECS], n[NOTE_TEMPLATES], n[NOTE_SECRETS],
 			 n[NOTE_TOKENS], n[NOTE_TENANTS]);
 	return r < 0 ? r : 0;
@@ -271,7 +275,7 @@ static int quick_check(struct db *d, struct err *e)
 	if (r < 0 || !strcmp(answer, "ok"))
 		return r;
 	err_set(e, ERR_INTERNAL, -EBADMSG, "state: the file is damaged: %s", answer);
-	err_remedy(e, "put a copy of it back, or rebuild it: `cloche serve --recover`");
+	err_remedy(e, "restore a copy of it, or rebuild it: `cloche serve --recover`");
 	return -EBADMSG;
 }
 
@@ -293,7 +297,7 @@ static void make_shrinkable(sqlite3 *sql)
 	if (number(sql, "PRAGMA auto_vacuum") || used * page_size(sql) > REPACK_MAX)
 		return;
 	if (sqlite3_exec(sql, "PRAGMA auto_vacuum=INCREMENTAL; VACUUM", NULL, NULL, NULL) != SQLITE_OK)
-		log_warn("state: the file could not be written anew: %s; it stays as large as it is", sqlite3_errmsg(sql));
+		log_warn("state: cannot rewrite the file: %s; its size does not change", sqlite3_errmsg(sql));
 }
 
 static int set_up(struct db *d, const struct db_opts *o, struct err *e)
@@ -324,7 +328,7 @@ static int set_up(struct db *d, const struct db_opts *o, struct err *e)
 		return r;
 	if (strcmp(answer, "wal"))
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			       "state: this filesystem has no shared memory for the log");
+			       "state: this filesystem does not support shared memory for the log");
 	/* Past a crash of the machine what came after the last sync of db_log_fd() may be missing, never a part of a turn. */
 	r = exec(d->sql,
 		 "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA foreign_keys=ON; PRAGMA "
@@ -354,8 +358,9 @@ static int keep_name(sqlite3_vfs *v, const char *name, int size, char *to)
 }
 
 /*
- * SQLite follows links to find a file's full path, and opens it by that. Of one below an open folder the way there may be
- * closed to us: then it is to open the name it was given. Returns the name of who does that, or NULL: the usual one.
+ * SQLite resolves links to find a file's full path, and opens that. For a file below an open folder (/proc/self/fd/N)
+ * this process may have no access to the full path: SQLite must then open the given name. Returns the name of the VFS
+ * that does that, or NULL for the usual one.
  */
 static const char *opener(const char *path)
 {
@@ -466,7 +471,7 @@ int db_check(const char *path, const struct db_opts *o, struct err *e)
 	r = connect(d, path, e);
 	if (r == 0) {
 		set_ways(d);
-		/* Who only looks leaves the log where it is. */
+		/* A check must not move the log into the file. */
 		sqlite3_db_config(d->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 		r = schema_check(d->sql, &version, e);
 	}
@@ -497,7 +502,7 @@ void db_close(struct db *d)
 int db_undone(const struct db *d, struct err *e)
 {
 	return err_set(e, d->full ? ERR_EXHAUSTED : ERR_INTERNAL, d->full ? -ENOSPC : -EIO,
-		       "state: the turn's changes were undone by an earlier failure%s", d->full ? ": the disk is full" : "");
+		       "state: an earlier failure has undone the changes%s", d->full ? ": the disk is full" : "");
 }
 
 static int commit(struct db *d, struct err *e)
@@ -600,8 +605,8 @@ int db_checkpoint(const char *path)
 	if ((uint64_t)frames * (page_size(sql) + FRAME_HEAD) < LOG_LARGE)
 		return 0;
 	/*
-	 * Somebody writes so much that the log never starts over. What is left after a second round is little, and the
-	 * writer waits for that.
+	 * The writer appends so much that the log never starts over. After a second checkpoint little is left, and the
+	 * writer waits for that part.
 	 */
 	sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 	r = sqlite3_wal_checkpoint_v2(sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);

@@ -41,7 +41,7 @@ int db_commit(struct db *d, struct err *e);
 bool db_whole(const struct db *d);
 /* Rows of sandboxes_insert_pending go to where the others are, in the turn's transaction. 1: there were some, 0: none. */
 int db_settle(struct db *d, struct err *e);
-/* For a worker thread: moves the log into the file, without holding up who writes. Takes the path, not the handle. */
+/* For a worker thread: moves the log into the file, without blocking writers. Takes the path, not the handle. */
 int db_checkpoint(const char *path);
 /* How large the log is after the last commit; past DB_LOG_MAX it is time for a checkpoint. */
 #define DB_LOG_MAX (4 * MIB)
@@ -67,7 +67,7 @@ int db_log_fd(const struct db *d);
 /* --- tenants: small; loaded whole --- */
 struct tenant_row {
 	const char *id; /* its name, [a-z0-9][a-z0-9_-]{0,31} */
-	uint64_t number; /* never used twice; what the warden is told */
+	uint64_t number; /* never used twice; identifies the tenant to the warden */
 	uint64_t sandboxes, cpu_milli, memory, disk, execs; /* quotas, 0 = none */
 	uint64_t checkpoints, checkpoint_bytes, secrets;
 	uint64_t rate_points, rate_window_ms, rate_block_ms; /* 0 points = none */
@@ -101,11 +101,11 @@ int tokens_each(struct db *d, int (*fn)(void *arg, const struct token_row *t), v
 struct sandbox_row {
 	const char *id, *tenant, *name, *key; /* key NULL = none */
 	uint64_t handle;
-	const char *state; /* running, paused, lost; pooled: ready, and nobody's yet */
+	const char *state; /* running, paused, lost; pooled: ready, without an owner yet */
 	const char *spec; /* JSON, as the service wrote it */
 	uint64_t created_ns, expires_ns, used_ns; /* wall clock; expires 0 = never */
 	uint32_t next_exec; /* below it, numbers of execs are used */
-	const char *layers; /* ids it stands on, the oldest first, a space between; "" = none */
+	const char *layers; /* ids it is based on, the oldest first, separated by spaces; "" = none */
 	const char *checkpoint; /* that it came from, "" = none */
 	const char *restored; /* JSON: what that did, "" = none */
 	uint32_t
@@ -131,7 +131,7 @@ struct checkpoint_row {
 	const char *layers; /* as a sandbox's, with its own as the last */
 	const char *config; /* JSON: what a create takes */
 	bool memory;
-	const char *refused; /* why not, "" = nobody asked */
+	const char *refused; /* why not, "" = memory was not requested */
 	const char *execs; /* JSON: those that ran, "" = none */
 	const char *names; /* behind its synthetic addresses, as the service wrote them, "" = none */
 	const char *cut; /* JSON: connections to the outside that its processes do not have any more, "" = none */

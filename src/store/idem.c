@@ -90,6 +90,6 @@ int idem_prune(struct db *d, uint64_t before_ns, struct err *e)
 	if (r < 0)
 		return r;
 	q_u64(s, 1, before_ns);
-	r = q_run(d, s, "forget old answers", e);
+	r = q_run(d, s, "remove old answers", e);
 	return r < 0 ? r : 0;
 }

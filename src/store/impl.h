@@ -79,7 +79,7 @@ int db_undone(const struct db *d, struct err *e);
 
 /*
  * A write: q_begin gives the statement, with the turn's transaction open; values are bound by place; q_run runs it and
- * makes it ready for the next time. Binding never fails for places that exist, but for memory, which q_run then tells.
+ * makes it ready for the next time. Binding to places that exist fails only without memory, which q_run then returns.
  */
 int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e);
 int q_run(struct db *d, sqlite3_stmt *s, const char *what, struct err *e); /* how many rows were changed */

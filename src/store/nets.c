@@ -44,7 +44,7 @@ int net_names_clear(struct db *d, const char *sandbox, struct err *e)
 	if (r < 0)
 		return r;
 	q_text(s, 1, sandbox);
-	r = q_run(d, s, "forget names", e);
+	r = q_run(d, s, "remove old names", e);
 	return r < 0 ? r : 0;
 }
 
@@ -70,7 +70,7 @@ int net_trees_delete(struct db *d, uint64_t id, struct err *e)
 	if (r < 0)
 		return r;
 	q_u64(s, 1, id);
-	r = q_run(d, s, "forget a tree of forks", e);
+	r = q_run(d, s, "remove a tree of forks", e);
 	return r < 0 ? r : 0;
 }
 

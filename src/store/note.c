@@ -422,7 +422,7 @@ void notes_flush(struct db *d)
 		}
 		if (r < 0) {
 			if (!n->failed)
-				log_warn("state: a note could not be written: %s; it is tried again", strerror(-r));
+				log_warn("state: cannot write a note: %s; trying again", strerror(-r));
 			n->failed = true;
 			return;
 		}
@@ -477,7 +477,7 @@ static int sync_row(void *ctx, sqlite3_stmt *s)
 		return 0;
 	if (r == 0)
 		r = put_file(&x->d->notes, name, &b);
-	/* A full disk keeps nobody from starting: it is written when there is room. */
+	/* A full disk must not prevent a start: the note is written when there is space. */
 	if (r == -ENOSPC || r == -EDQUOT) {
 		note_row(x->d, x->table, key, key2, number);
 		r = 0;
@@ -666,7 +666,7 @@ static int restore_one(void *arg, const char *name)
 	return 0;
 }
 
-/* What stands on a row that is gone. In this order, since one may stand on another. */
+/* Removes rows that refer to a missing row. The order matters, since they may refer to each other. */
 static const char orphans[] =
 	"DELETE FROM tokens WHERE tenant NOT IN (SELECT id FROM tenants);"
 	"DELETE FROM templates WHERE tenant NOT IN (SELECT id FROM tenants);"

@@ -43,7 +43,7 @@ struct notes {
 	struct spares spares;
 	struct note *pending;
 	bool later; /* notes_later() */
-	bool failed; /* told once */
+	bool failed; /* a failure was logged; it is logged once */
 };
 
 /* Makes the folder. */
@@ -55,8 +55,8 @@ void note_row(struct db *d, enum note_table t, const char *key, const char *key2
 /* As note_row(), for one that mostly never had a note. */
 void note_gone(struct db *d, enum note_table t, const char *key);
 /*
- * From notes_later() to notes_usual(): rows that change get no note after this commit, but after the next, since they are about to
- * change again. Before anybody is told of them notes_now() must be called, and a commit follow.
+ * From notes_later() to notes_usual(): rows that change get their note after the next commit instead of this one, since
+ * they are about to change again. Before a caller learns of them, notes_now() must be called, followed by a commit.
  */
 void notes_later(struct db *d);
 void notes_usual(struct db *d);

@@ -214,7 +214,7 @@ static int settle(struct db *d, bool again, struct err *e)
 		if (at->settled)
 			continue;
 		r = decode(at->data, at->len, &b);
-		r = r < 0 ? err_set(e, ERR_INTERNAL, r, "state: a late row is damaged") : sandboxes_insert(d, &b, e);
+		r = r < 0 ? err_set(e, ERR_INTERNAL, r, "state: a pending row is damaged") : sandboxes_insert(d, &b, e);
 		if (again && r == -EEXIST)
 			r = 0;
 		at->settled = r == 0;
@@ -293,7 +293,7 @@ int pending_rows_committed(struct db *d, struct err *e)
 	d->seen.pending = 0;
 	witness_write(&d->seen);
 	if (ftruncate(l->fd, sizeof(struct head)) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "state: empty the file of late rows");
+		return err_sys(e, ERR_INTERNAL, -errno, "state: empty the file of pending rows");
 	l->size = sizeof(struct head);
 	return 0;
 }
@@ -349,14 +349,18 @@ static int read_records(struct pending_rows *l, const char *data, size_t len, si
 		*ret_whole = all - len;
 	}
 	if (len && r == 0)
-		log_warn("state: %zu bytes of late rows are not whole: they belong to what was never answered", len);
+		log_warn("state: %zu bytes of pending rows are incomplete: they belong to requests that were never "
+			 "answered",
+			 len);
 	return r;
 }
 
 static int refuse_short(struct err *e)
 {
-	err_set(e, ERR_CONFLICT, -ESTALE, "the file state.db-late has lost rows of sandboxes that were just made");
-	err_remedy(e, "nothing was touched; put it back, or do without those: `cloche serve --recover`");
+	err_set(e, ERR_CONFLICT, -ESTALE, "the file state.db-late has lost rows of recently made sandboxes");
+	err_remedy(
+		e,
+		"nothing was changed; restore the file, or continue without those sandboxes: `cloche serve --recover`");
 	return -ESTALE;
 }
 
@@ -371,19 +375,19 @@ static int read_file(struct pending_rows *l, const struct head *head, uint64_t c
 	int r;
 
 	if (fstat(l->fd, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "state: read late rows");
+		return err_sys(e, ERR_INTERNAL, -errno, "state: read pending rows");
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size >= FILE_MAX)
-		return err_set(e, ERR_INVALID, -EINVAL, "state: the file of late rows is none of ours");
+		return err_set(e, ERR_INVALID, -EINVAL, "state: the file of pending rows has an unknown format");
 	room = buf_room(&b, (size_t)st.st_size + 1);
 	n = room ? pread(l->fd, room, (size_t)st.st_size, 0) : -1;
 	if (n < 0)
-		return err_sys(e, ERR_INTERNAL, room ? -errno : -ENOMEM, "state: read late rows");
+		return err_sys(e, ERR_INTERNAL, room ? -errno : -ENOMEM, "state: read pending rows");
 	buf_added(&b, (size_t)n);
 	if (b.len < sizeof(*head) || memcmp(b.data, head, sizeof(*head)))
 		return counts > sizeof(*head) ? refuse_short(e) : 0;
 	r = read_records(l, b.data + sizeof(*head), b.len - sizeof(*head), &whole);
 	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "state: read late rows");
+		return err_sys(e, ERR_EXHAUSTED, r, "state: read pending rows");
 	return sizeof(*head) + whole < counts ? refuse_short(e) : 0;
 }
 
@@ -426,7 +430,7 @@ int pending_rows_open(struct db *d, const char *path, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read /proc/sys/kernel/random/boot_id");
 	r = read_file(l, &head, d->seen.now ? d->seen.pending : 0, e);
-	/* Who died between SQLite's commit and the emptying of the file left rows in both. */
+	/* After a crash between SQLite's commit and the emptying of this file, rows may be in both. */
 	if (r == 0)
 		r = settle(d, true, e);
 	if (r == 0)

@@ -2,8 +2,8 @@
  * Rows of sandboxes that SQLite does not have yet. Many sandboxes live for less than a second, and to insert a row, look
  * for all that may hang on it, and delete it again was a quarter of what the API process did for one. So a new row goes
  * into a file beside the database, "-late", with one write at the end of its turn. When the sandbox ends soon, a second
- * record takes it back, and SQLite never hears of it; otherwise it is settled, that is inserted, within UPKEEP_MS or as
- * soon as something is to be stored that stands on it.
+ * record removes it, and SQLite never gets it; otherwise it is settled, that is inserted, within UPKEEP_MS or as soon as
+ * a row is stored that refers to it.
  *
  * A row counts as stored when it is in the file, as one in SQLite's log does: neither is synced, both outlive the
  * process, not a crash of the machine. What the file holds is inserted when it is opened the next time, unless the

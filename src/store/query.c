@@ -35,7 +35,7 @@ static bool counts(enum question q)
 
 int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)
 {
-	/* What these two do stands on no other row that may not be there yet. */
+	/* These two statements do not refer to rows that may still be pending. */
 	const bool alone = q == Q_SANDBOX_INSERT || q == Q_SANDBOX_DELETE;
 	int r = begin(d, e);
 

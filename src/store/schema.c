@@ -5,7 +5,7 @@
 
 #define APPLICATION 0x636c6368 /* "clch": says that a file is ours */
 
-/* Each step stands for ever once it is released; its number is the file's user_version when it is done. */
+/* A step never changes after its release; its number is the file's user_version after the step. */
 static const char *const steps[] = {
 	"CREATE TABLE tenants (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
 	" sandboxes INTEGER NOT NULL, cpu_milli INTEGER NOT NULL, memory INTEGER NOT NULL, disk INTEGER NOT NULL,"
@@ -31,7 +31,7 @@ static const char *const steps[] = {
 	" body BLOB NOT NULL CHECK(length(body) = 32), status INTEGER NOT NULL, answer TEXT,"
 	" created_ns INTEGER NOT NULL, PRIMARY KEY (tenant, key)) STRICT, WITHOUT ROWID;"
 	"CREATE INDEX idem_created ON idem(created_ns);",
-	/* 2: checkpoints. A row is there when its layer is; boxes say what they stand on. */
+	/* 2: checkpoints. A row exists when its layer exists; boxes name the layers they are based on. */
 	"CREATE TABLE checkpoints (id TEXT NOT NULL PRIMARY KEY, tenant TEXT NOT NULL REFERENCES tenants(id),"
 	" box TEXT NOT NULL, box_name TEXT NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, metadata TEXT NOT NULL,"
 	" parent TEXT NOT NULL, layers TEXT NOT NULL, config TEXT NOT NULL, memory INTEGER NOT NULL,"
@@ -44,7 +44,7 @@ static const char *const steps[] = {
 	"ALTER TABLE boxes ADD COLUMN restored TEXT NOT NULL DEFAULT '';"
 	"ALTER TABLE tenants ADD COLUMN checkpoints INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE tenants ADD COLUMN checkpoint_bytes INTEGER NOT NULL DEFAULT 0;",
-	/* 3: templates, and pools that stand on them. */
+	/* 3: templates, and pools that refer to them. */
 	"CREATE TABLE templates (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
 	" version INTEGER NOT NULL, spec TEXT NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL,"
 	" PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"
@@ -68,7 +68,7 @@ static const char *const steps[] = {
 	 "CREATE TABLE net_names (box TEXT NOT NULL REFERENCES boxes(id) ON DELETE CASCADE, number INTEGER NOT NULL,"
 	 " name TEXT NOT NULL, PRIMARY KEY (box, number)) STRICT, WITHOUT ROWID;"
 	 "CREATE TABLE net_trees (id INTEGER PRIMARY KEY, counts TEXT NOT NULL) STRICT;"),
-	/* 7: secrets, sealed by service/secret/vault.c. Those that are gone are kept while somebody's output may show them. */
+	/* 7: secrets, sealed by service/secret/vault.c. Removed ones are kept while output of a sandbox may contain them. */
 	("CREATE TABLE secrets (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
 	 " version INTEGER NOT NULL, gone INTEGER NOT NULL, description TEXT NOT NULL, created_ns INTEGER NOT NULL,"
 	 " updated_ns INTEGER NOT NULL, PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;"
@@ -106,12 +106,12 @@ int schema_check(sqlite3 *sql, size_t *ret_version, struct err *e)
 		return r;
 	if (app != APPLICATION && (app || version || tables)) {
 		err_set(e, ERR_INVALID, -EBADMSG, "state: this file belongs to another program");
-		err_remedy(e, "name a data folder that is empty or was made by this program");
+		err_remedy(e, "use a data folder that is empty or was made by this program");
 		return -EBADMSG;
 	}
 	if (version < 0 || version > (int64_t)ARRAY_LEN(steps)) {
 		err_set(e, ERR_UNSUPPORTED, -EPROTO,
-			"state: schema %" PRId64 " is newer than this program, which knows %zu", version,
+			"state: schema %" PRId64 " is newer than this program, which supports %zu", version,
 			ARRAY_LEN(steps));
 		err_remedy(e, "use the version that made it, or a newer one");
 		return -EPROTO;

@@ -80,7 +80,7 @@ int secret_values_put(struct db *d, const struct secret_value_row *v, struct err
 	q_text(s, 1, v->tenant);
 	q_text(s, 2, v->name);
 	q_u64(s, 3, v->version);
-	sqlite3_bind_blob64(s, 4, v->sealed, v->len, SQLITE_STATIC); /* a failure is told by q_run: it may not be NULL */
+	sqlite3_bind_blob64(s, 4, v->sealed, v->len, SQLITE_STATIC); /* a failure is returned by q_run: the column must not be NULL */
 	note_row(d, NOTE_SECRET_VALUES, v->tenant, v->name, v->version);
 	r = q_run(d, s, "store a secret's value", e);
 	return r < 0 ? r : 0;

@@ -51,7 +51,8 @@ int witness_open(const char *folder, struct witness *ret, struct err *e)
 		return err_sys(e, ERR_INTERNAL, -errno, "open '" WITNESS_FILE "'");
 	n = S_ISREG(st.st_mode) ? pread(fd, &x, sizeof(x), 0) : 0;
 	if (n != (ssize_t)sizeof(x) || memcmp(x.magic, MAGIC, sizeof(MAGIC)) || x.id[ID_LEN] || !id_valid(x.id) || x.boot[BOOT - 1])
-		return err_set(e, ERR_CONFLICT, -EBADMSG, "the file " WITNESS_FILE ", which names the database, is damaged");
+		return err_set(e, ERR_CONFLICT, -EBADMSG,
+			       "the file " WITNESS_FILE ", which identifies the database, is damaged");
 	memcpy(w.id, x.id, sizeof(w.id));
 	r = fill(&w, &now);
 	if (r < 0)

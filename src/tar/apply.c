@@ -1,4 +1,4 @@
-/* Changes of one sandbox done again in another. Sockets are left out: nobody would listen. */
+/* Applies the changes of one sandbox to another. Sockets are left out: they would have no listener. */
 #include "tar/tar.h"
 #include "base/base.h"
 

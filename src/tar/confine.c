@@ -90,5 +90,5 @@ int confine(struct err *e)
 		r = -errno;
 	if (r == 0)
 		r = filter();
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "cannot lock up") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "cannot drop its privileges") : 0;
 }

@@ -40,7 +40,7 @@ int host_send(struct host *h, enum file_type type, const void *data, size_t len,
 	file_head(h->out, type, 0, h->tag, (uint32_t)len);
 	if (len)
 		memcpy(h->out + FILE_HEAD, data, len);
-	return write_out(h, FILE_HEAD + len) < 0 ? lost(e, "is gone") : 0;
+	return write_out(h, FILE_HEAD + len) < 0 ? lost(e, "has ended") : 0;
 }
 
 int host_ask(struct host *h, enum file_type type, unsigned flags, const struct file_request *q, struct err *e)
@@ -51,7 +51,7 @@ int host_ask(struct host *h, enum file_type type, unsigned flags, const struct f
 		return err_set(e, ERR_INVALID, (int)n, "a path is too long");
 	h->expect = ++h->tag;
 	file_head(h->out, type, flags, h->tag, (uint32_t)n);
-	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
+	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "has ended") : 0;
 }
 
 int host_dress(struct host *h, const struct file_dress *x, struct err *e)
@@ -62,14 +62,14 @@ int host_dress(struct host *h, const struct file_dress *x, struct err *e)
 		return err_set(e, ERR_INVALID, (int)n, "a path is too long, or its attributes");
 	h->expect = ++h->tag;
 	file_head(h->out, FILE_DRESS, FILE_BENEATH, h->tag, (uint32_t)n);
-	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "is gone") : 0;
+	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "has ended") : 0;
 }
 
 static int read_exact(const struct host *h, uint8_t *to, size_t len)
 {
 	while (len) {
 		struct pollfd p = { .fd = TAR_FILES, .events = POLLIN };
-		/* Whoever runs as the same user inside can stop a worker, and nobody tells us. */
+		/* A process of the same user inside can stop a worker, which is not reported. */
 		ssize_t n = h->patience && poll(&p, 1, h->patience) == 0 ? 0 : read(TAR_FILES, to, len);
 
 		if (n < 0 && errno == EAGAIN) {
@@ -92,19 +92,19 @@ int host_next(struct host *h, struct file_frame *ret, struct err *e)
 	long n;
 
 	if (read_exact(h, h->in, FILE_HEAD) < 0)
-		return lost(e, "is gone, or does not move");
+		return lost(e, "has ended, or makes no progress");
 	n = file_decode(FILE_FROM_WORKER, h->in, FILE_HEAD, ret);
 	if (n == 0) {
 		memcpy(&len, h->in + 8, sizeof(len)); /* checked: not beyond what a frame may have */
 		if (read_exact(h, h->in + FILE_HEAD, len) < 0)
-			return lost(e, "is gone");
+			return lost(e, "has ended");
 		n = file_decode(FILE_FROM_WORKER, h->in, FILE_HEAD + len, ret);
 	}
 	if (n <= 0 || ret->tag != h->expect)
-		return lost(e, "talks nonsense");
+		return lost(e, "sent an invalid message");
 	if (ret->type == FILE_END) {
 		if (file_end_decode(ret, &h->end) < 0)
-			return lost(e, "talks nonsense");
+			return lost(e, "sent an invalid message");
 		h->end_flags = ret->flags;
 	}
 	return 0;

@@ -80,7 +80,7 @@ static int judge(struct in *x, int r, const char *name, struct err *e)
 	case EREMOTEIO:
 		return r; /* e is set */
 	case EXDEV:
-		return err_set(e, ERR_INVALID, r, "'%.100s' leads out of the folder", name);
+		return err_set(e, ERR_INVALID, r, "'%.100s' points outside the folder", name);
 	case ENOSPC:
 	case EDQUOT:
 	case EROFS:
@@ -178,11 +178,11 @@ static int put_link(struct in *x, enum file_type type, struct file_request *q, u
 	int told, r;
 
 	if (strlen(q->to) >= FILE_PATH_MAX || !*q->to) {
-		tar_skip(x->r, q->path, "a link to nowhere");
+		tar_skip(x->r, q->path, "a link without a target");
 		return 0;
 	}
 	if (type == FILE_LINK && !tar_name_ok(q->to))
-		return err_set(e, ERR_INVALID, -EXDEV, "the link '%.100s' leads out of the folder", q->path);
+		return err_set(e, ERR_INVALID, -EXDEV, "the link '%.100s' points outside the folder", q->path);
 	told = make(x, type, FILE_PARENTS | (type == FILE_LINK ? 0 : flags & FILE_MTIME), q, e);
 	r = judge(x, told, q->path, e);
 	x->r->files += told == 0;
@@ -209,7 +209,7 @@ static int put(struct in *x, struct archive_entry *n, struct err *e)
 	if (!*name || !strcmp(name, "."))
 		return 0; /* the folder itself */
 	if (!tar_name_ok(name))
-		return err_set(e, ERR_INVALID, -EXDEV, "the name '%.100s' leads out of the folder", name);
+		return err_set(e, ERR_INVALID, -EXDEV, "the name '%.100s' points outside the folder", name);
 	if (strlen(name) >= FILE_PATH_MAX) {
 		tar_skip(x->r, name, "the name is too long");
 		return 0;
@@ -281,7 +281,7 @@ int tar_in(const struct tar_opts *o, struct host *h, struct tar_result *res, str
 		if (got < ARCHIVE_WARN || got == ARCHIVE_RETRY)
 			return bad_archive(&x, e);
 		if (archive_filter_count(x.a) > 2)
-			return err_set(e, ERR_INVALID, -EBADMSG, "the archive is packed more than once");
+			return err_set(e, ERR_INVALID, -EBADMSG, "the archive is compressed more than once");
 		if (o->max_entries && x.entries++ >= o->max_entries)
 			return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %llu entries",
 				       (unsigned long long)o->max_entries);
@@ -289,7 +289,7 @@ int tar_in(const struct tar_opts *o, struct host *h, struct tar_result *res, str
 	}
 	if (r == 0)
 		r = finish(&x, e);
-	/* Whoever sends must be able to send all of it. */
+	/* The sender must be able to send all of it. */
 	while (r == 0 && get(x.a, &x, &rest) > 0)
 		;
 	return r;

@@ -210,7 +210,7 @@ int main(int argc, char **argv)
 	setlocale(LC_CTYPE, "C.UTF-8"); /* names in archives are that */
 	r = place(&f, mode);
 	if (r < 0)
-		err_sys(&e, ERR_INTERNAL, r, "the descriptors cannot be used");
+		err_sys(&e, ERR_INTERNAL, r, "the descriptors are invalid");
 	if (r == 0) {
 		score_sandbox_self("/proc/self/oom_score_adj"); /* it may go first: what it has in memory is an archive */
 		r = confine(&e);

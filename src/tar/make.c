@@ -193,7 +193,7 @@ int make_thing(struct maker *m, const struct thing *t, struct err *e)
 	if (m->max_entries && m->entries++ >= m->max_entries)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %llu entries", (unsigned long long)m->max_entries);
 	if (!tar_name_ok(t->path) || strlen(t->path) >= FILE_PATH_MAX || (t->link && !tar_name_ok(t->link)))
-		return err_set(e, ERR_INVALID, -EXDEV, "the name '%.100s' leads elsewhere", t->path);
+		return err_set(e, ERR_INVALID, -EXDEV, "the name '%.100s' points outside the folder", t->path);
 	if (!t->mode)
 		return make_none(m, t, e);
 	if (m->replace && !S_ISDIR(t->mode)) {
@@ -211,12 +211,13 @@ int make_thing(struct maker *m, const struct thing *t, struct err *e)
 		return make_folder(m, t, e);
 	case S_IFLNK:
 		if (!t->target || !*t->target || strlen(t->target) >= FILE_PATH_MAX)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': a link to nowhere", t->path);
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': a link without a target", t->path);
 		return make_name(m, FILE_SYMLINK, t, t->target, e);
 	case S_IFIFO:
 		return make_name(m, FILE_FIFO, t, NULL, e);
 	default:
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': of a type no sandbox can have", t->path);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.100s': a type of file that is not allowed in a sandbox",
+			       t->path);
 	}
 }
 

@@ -116,22 +116,24 @@ static int take(struct out *x, const struct file_frame *f, const char *base, boo
 
 	if (f->type == FILE_DATA) {
 		if (f->len > x->left)
-			return err_set(e, ERR_LOST, -EREMOTEIO, "the sandbox's file worker sends more than there is");
+			return err_set(e, ERR_LOST, -EREMOTEIO,
+				       "the sandbox's file worker sends more data than announced");
 		x->left -= f->len;
 		if (!x->drop && archive_write_data(x->a, f->payload, f->len) != (la_ssize_t)f->len)
 			return archive_failed(x, e);
 		return 0;
 	}
 	if (f->type != FILE_ENTRY || file_entry_decode(f, &entry) < 0)
-		return err_set(e, ERR_LOST, -EREMOTEIO, "the sandbox's file worker talks nonsense");
+		return err_set(e, ERR_LOST, -EREMOTEIO, "protocol error from the sandbox's file worker");
 	if (*ret_first) {
 		*ret_first = false;
 		if (S_ISDIR(entry.mode))
-			return 0; /* the folder itself: whoever unpacks has one */
+			return 0; /* the folder itself: it exists where the archive is unpacked */
 		return begin(x, &entry, base, e);
 	}
 	if (!tar_name_ok(entry.path))
-		return err_set(e, ERR_LOST, -EREMOTEIO, "the sandbox's file worker sends a name that leads elsewhere");
+		return err_set(e, ERR_LOST, -EREMOTEIO,
+			       "the sandbox's file worker sends a name that points outside the folder");
 	return begin(x, &entry, entry.path, e);
 }
 

@@ -127,7 +127,7 @@ static void put_attrs(struct archive_entry *n, const struct change_entry *c)
 		archive_entry_xattr_add_entry(n, a.name, a.value, a.len);
 }
 
-/* Holes are told by where the data is; the library still wants all bytes, and writes those. */
+/* Holes are described by the ranges of data; the library still needs all bytes, and writes only the data. */
 static int put_content(struct pack *x, uint64_t size, struct err *e)
 {
 	uint64_t at = 0;

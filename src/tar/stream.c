@@ -7,7 +7,7 @@
 
 static int garbled(struct err *e)
 {
-	return err_set(e, ERR_LOST, -EREMOTEIO, "the list of changes is cut, or makes no sense");
+	return err_set(e, ERR_LOST, -EREMOTEIO, "the list of changes is incomplete or invalid");
 }
 
 static int fill(struct changes *c, struct err *e)
@@ -77,7 +77,7 @@ int changes_entry(struct changes *c, struct change_entry *ret, struct err *e)
 					       -EIO, "%s", c->end.msg);
 			return 0;
 		}
-		take(c); /* content nobody wanted */
+		take(c); /* content that the caller did not read */
 	}
 }
 

@@ -12,13 +12,13 @@
 #include "proto/change.h"
 #include "proto/file.h"
 
-enum { TAR_FILES = 3, TAR_STREAM = 4, TAR_MANIFEST = 5 }; /* where the descriptors stand, whatever they were given as */
+enum { TAR_FILES = 3, TAR_STREAM = 4, TAR_MANIFEST = 5 }; /* numbers of the descriptors after the start, whatever they were passed as */
 
 #define TAR_SKIPPED_NAMED 100
 
 struct tar_opts {
 	const char *path;
-	bool zstd; /* out: how it is packed. In: its bytes tell */
+	bool zstd; /* out: whether it is compressed. In: detected from its bytes */
 	uint64_t max_bytes, max_entries; /* 0 = no limit */
 	uint64_t skip_dev; /* OUT: what lies on this device is left out; 0 = none */
 };

@@ -1,5 +1,5 @@
 /*
- * The other way of pack.c, and strict: what pack.c would not write is refused. The manifest goes to whoever started us;
+ * The reverse of pack.c, and strict: what pack.c would not write is refused. The manifest goes to the parent process;
  * the sandbox that the rest is made in may come to be only then, so the file worker is first spoken to after that.
  */
 #include "tar/tar.h"
@@ -73,7 +73,8 @@ static int bad(struct unpack *x, struct err *e)
 {
 	const char *text = archive_error_string(x->a);
 
-	return err_set(e, ERR_INVALID, -EBADMSG, "this is no checkpoint's export, or not all of it: %s", text ? text : "no reason given");
+	return err_set(e, ERR_INVALID, -EBADMSG, "not a complete export of a checkpoint: %s",
+		       text ? text : "no reason given");
 }
 
 static int odd(const char *name, const char *what, struct err *e)
@@ -102,8 +103,8 @@ static int next(struct unpack *x, struct archive_entry **ret, struct err *e)
 	if (r != ARCHIVE_OK)
 		return bad(x, e);
 	if (archive_filter_count(x->a) != 2)
-		return err_set(e, ERR_INVALID, -EBADMSG, "it is not packed by zstd, and once");
-	return archive_entry_pathname(*ret) ? 1 : odd("?", "a name that cannot be read", e);
+		return err_set(e, ERR_INVALID, -EBADMSG, "it must be compressed once, with zstd");
+	return archive_entry_pathname(*ret) ? 1 : odd("?", "it contains a name that cannot be read", e);
 }
 
 static int give_manifest(struct unpack *x, struct err *e)
@@ -116,7 +117,7 @@ static int give_manifest(struct unpack *x, struct err *e)
 	if (r < 0)
 		return r;
 	if (r == 0 || strcmp(archive_entry_pathname(n), "manifest.json") || archive_entry_filetype(n) != AE_IFREG)
-		return err_set(e, ERR_INVALID, -EBADMSG, "it does not begin with a manifest");
+		return err_set(e, ERR_INVALID, -EBADMSG, "it does not start with a manifest");
 	while (r >= 0 && (got = archive_read_data(x->a, x->m.h->in, BLOCK)) > 0)
 		r = buf_add(&b, x->m.h->in, (size_t)got);
 	if (r < 0)
@@ -125,7 +126,7 @@ static int give_manifest(struct unpack *x, struct err *e)
 		return bad(x, e);
 	r = fd_write_all(TAR_MANIFEST, b.data, b.len);
 	close(TAR_MANIFEST);
-	return r < 0 ? err_set(e, ERR_LOST, r, "nobody wants the manifest") : 0;
+	return r < 0 ? err_set(e, ERR_LOST, r, "no process reads the manifest") : 0;
 }
 
 static ssize_t read_content(void *arg, uint8_t *buf, size_t room, struct err *e)
@@ -176,21 +177,21 @@ static int put(struct unpack *x, struct archive_entry *n, struct err *e)
 	size_t len;
 
 	if (!inside(name) || (to && !t.link))
-		return odd(name, "not a name of a checkpoint", e);
+		return odd(name, "invalid name of a checkpoint", e);
 	len = strlen(inside(name));
 	while (len && inside(name)[len - 1] == '/')
 		len--; /* folders may be written so */
 	if (!len || len >= sizeof(path))
-		return odd(name, "not a name of a checkpoint", e);
+		return odd(name, "invalid name of a checkpoint", e);
 	memcpy(path, inside(name), len);
 	path[len] = '\0';
 	if (archive_entry_filetype(n) == AE_IFCHR && !archive_entry_rdev(n) && !to)
 		return make_thing(&x->m, &t, e);
 	if (archive_entry_uid(n) < 0 || archive_entry_uid(n) > 65535 || archive_entry_gid(n) < 0 ||
 	    archive_entry_gid(n) > 65535)
-		return odd(name, "an owner no sandbox has", e);
+		return odd(name, "an owner that is not allowed in a sandbox", e);
 	if (sec > INT64_MAX / 1000000000 - 1 || sec < INT64_MIN / 1000000000 + 1)
-		return odd(name, "a time that makes no sense", e);
+		return odd(name, "an invalid time", e);
 	t.mtime = sec * 1000000000 + archive_entry_mtime_nsec(n);
 	t.mode = to ? S_IFREG : (uint32_t)archive_entry_mode(n);
 	t.uid = (uint32_t)archive_entry_uid(n);
@@ -221,6 +222,6 @@ int tar_unpack(const struct tar_opts *o, struct host *h, struct tar_result *res,
 	while (r == 0 && get(x.a, &x, &rest) > 0)
 		;
 	if (r == 0 && !x.whole)
-		r = err_set(e, ERR_INVALID, -EBADMSG, "it is not what was exported: cut, or altered");
+		r = err_set(e, ERR_INVALID, -EBADMSG, "its checksum is wrong: the file is incomplete, or was changed");
 	return r;
 }

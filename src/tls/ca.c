@@ -26,7 +26,7 @@ struct leaf {
 struct ca {
 	X509 *cert;
 	EVP_PKEY *key;
-	EVP_PKEY *leaf_key; /* of all names: whoever could use one could use them all */
+	EVP_PKEY *leaf_key; /* for all names: a process that could use one could use all */
 	uint64_t turn;
 	struct leaf leaf[NAMES_MAX];
 };
@@ -200,7 +200,7 @@ int ca_system(const char *file, struct buf *out, struct err *e)
 	buf_cut(out, before);
 	r = err_sys(e, ERR_NOT_FOUND, r, "certificates of authorities%s%s", file && *file ? ": " : "",
 		    file ? file : "");
-	err_remedy(e, "install the package ca-certificates, or name a PEM file with network_ca");
+	err_remedy(e, "install the package ca-certificates, or set network_ca to a PEM file");
 	return r;
 }
 
@@ -275,7 +275,7 @@ static X509 *make_leaf(struct ca *ca, const char *name)
 	X509 *x;
 
 	snprintf(san, sizeof(san), "DNS:%s", name);
-	snprintf(cn, sizeof(cn), "%.63s", name); /* nobody looks here any more */
+	snprintf(cn, sizeof(cn), "%.63s", name); /* clients no longer check this field */
 	x = begin(ca->leaf_key, cn, LEAF_SECONDS);
 	if (x && X509_set_issuer_name(x, X509_get_subject_name(ca->cert)) == 1 &&
 	    extend(x, ca->cert, NID_basic_constraints, "critical,CA:FALSE") &&

@@ -48,24 +48,25 @@ struct options {
 
 static void usage(FILE *to)
 {
-	fputs("usage: cloche-warden --socket-fd N | --listen PATH [options]\n\n"
+	fputs("usage: cloche-warden --socket-fd N | --listen PATH [options]\n"
+	      "\n"
 	      "  --socket-fd N      serve this SOCK_SEQPACKET socket (connected, or listening)\n"
 	      "  --listen PATH      make a socket there, mode 0600\n"
-	      "  --uid UID          who owns that socket and may connect, besides root\n"
-	      "  --images DIR       folders directly below are images; without it only `host` is\n"
-	      "  --allow-mount DIR  sandboxes may be given this folder and what is below (repeatable)\n"
-	      "  --pool N           sandboxes kept ready, 1 to 1024 (8)\n"
-	      "  --keep             sandboxes outlive this program; needs --state\n"
-	      "  --state DIR        where records of kept sandboxes are, and only root may write\n"
-	      "  --layers DIR       where sealed layers are, and only root may enter\n"
-	      "  --vm DIR           where templates of virtual machines are, and only root may enter\n"
-	      "  --vm-ready N       machines kept ready for each template in use, 0 to 64 (1)\n"
+	      "  --uid UID          owner of that socket, may connect besides root\n"
+	      "  --images DIR       each folder in it is an image; without it there is only `host`\n"
+	      "  --allow-mount DIR  sandboxes may mount this folder and those in it (repeatable)\n"
+	      "  --pool N           sandboxes to keep ready, 1 to 1024 (8)\n"
+	      "  --keep             sandboxes continue when this program ends; needs --state\n"
+	      "  --state DIR        folder for records of kept sandboxes, writable by root only\n"
+	      "  --layers DIR       folder for sealed layers, accessible to root only\n"
+	      "  --vm DIR           folder for templates of virtual machines, accessible to root only\n"
+	      "  --vm-ready N       virtual machines to keep ready for each template in use, 0 to 64 (1)\n"
 	      "  --vm-accel HOW     auto (KVM where it works), tcg or kvm\n"
 	      "  --sockets N        internet sockets of a sandbox, up to 65536; 0: by its memory (0)\n"
-	      "  --tenant-share N   percent of the host's pools for all sandboxes of a tenant, 1 to 100 (50)\n"
-	      "  --no-share         sandboxes from one memory image share no memory\n"
-	      "  --parent PID       end when this process, which started us, has ended\n"
-	      "  --agent PATH       the agent's program, if not beside this one\n"
+	      "  --tenant-share N   limit of a tenant's sandboxes, in percent of the host's pools, 1 to 100 (50)\n"
+	      "  --no-share         do not share memory between sandboxes from one memory image\n"
+	      "  --parent PID       end when this process, the parent, has ended\n"
+	      "  --agent PATH       the agent's program (beside this one)\n"
 	      "  --version, --help\n",
 	      to);
 }
@@ -76,8 +77,8 @@ static int parse_number(const char *name, const char *text, uint64_t min, uint64
 	int r = parse_u64(text, &v, e);
 
 	if (r == 0 && (v < min || v > max))
-		r = err_set(e, ERR_INVALID, -ERANGE, "'%s' is not between %llu and %llu", text, (unsigned long long)min,
-			    (unsigned long long)max);
+		r = err_set(e, ERR_INVALID, -ERANGE, "'%s' must be between %llu and %llu", text,
+			    (unsigned long long)min, (unsigned long long)max);
 	if (r < 0)
 		return err_wrap(e, r, "--%s", name);
 	*ret = v;
@@ -119,7 +120,7 @@ static int parse_accel(const char *text, enum env_accel *ret, struct err *e)
 		*ret = (enum env_accel)i;
 		return 0;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "--vm-accel '%.60s': want auto, tcg or kvm", text);
+	return err_set(e, ERR_INVALID, -EINVAL, "--vm-accel '%.60s': must be auto, tcg or kvm", text);
 }
 
 /* Here and now: the descriptor is closed with all others that are not ours. */
@@ -128,7 +129,7 @@ static int read_keys(int fd, struct options *o, struct err *e)
 	ssize_t n = pread(fd, o->memory_key, sizeof(o->memory_key), 0);
 
 	if (n <= 0 || n % CRYPT_KEY)
-		return err_set(e, ERR_INVALID, -EINVAL, "--memory-keys-fd: no keys of %u bytes are there", CRYPT_KEY);
+		return err_set(e, ERR_INVALID, -EINVAL, "--memory-keys-fd: must contain keys of %u bytes", CRYPT_KEY);
 	o->memory_keys = (unsigned)n / CRYPT_KEY;
 	return 0;
 }
@@ -201,11 +202,11 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 	if (r < 0 || o->help)
 		return r;
 	if (optind < argc)
-		return err_set(e, ERR_INVALID, -EINVAL, "argument '%.60s': not understood", argv[optind]);
+		return err_set(e, ERR_INVALID, -EINVAL, "unexpected argument '%.60s'", argv[optind]);
 	if ((o->socket_fd >= 0) == (o->listen != NULL))
-		return err_set(e, ERR_INVALID, -EINVAL, "one of --socket-fd and --listen is needed");
+		return err_set(e, ERR_INVALID, -EINVAL, "one of --socket-fd and --listen is required");
 	if (o->keep != (o->state != NULL))
-		return err_set(e, ERR_INVALID, -EINVAL, "--keep and --state are given together, or not at all");
+		return err_set(e, ERR_INVALID, -EINVAL, "--keep and --state must be used together");
 	if (o->state && o->state[0] != '/')
 		return err_set(e, ERR_INVALID, -EINVAL, "--state '%s': must be an absolute path", o->state);
 	if (o->layers && o->layers[0] != '/')
@@ -246,7 +247,8 @@ static int clear_place(const struct sockaddr_un *a, struct err *e)
 	if (lstat(a->sun_path, &st) < 0)
 		return errno == ENOENT ? 0 : err_sys(e, ERR_INVALID, -errno, "--listen '%s'", a->sun_path);
 	if (!S_ISSOCK(st.st_mode))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "--listen '%s': something else is there", a->sun_path);
+		return err_set(e, ERR_CONFLICT, -EEXIST, "--listen '%s': the path exists and is not a socket",
+			       a->sun_path);
 	probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (probe < 0)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "make a socket");
@@ -264,7 +266,7 @@ static int open_listener(const struct options *o, struct err *e)
 	int r;
 
 	if (o->listen[0] != '/' || strlen(o->listen) >= sizeof(a.sun_path))
-		return err_set(e, ERR_INVALID, -EINVAL, "--listen '%s': an absolute path below %zu bytes is needed",
+		return err_set(e, ERR_INVALID, -EINVAL, "--listen '%s': must be an absolute path below %zu bytes",
 			       o->listen, sizeof(a.sun_path));
 	memcpy(a.sun_path, o->listen, strlen(o->listen));
 	r = clear_place(&a, e);
@@ -308,7 +310,7 @@ static int open_parent(pid_t pid, struct err *e)
 	if (fd >= 0 && getppid() == pid)
 		return fd;
 	fd_close(fd);
-	return err_set(e, ERR_LOST, -ESRCH, "--parent %d: it is not who started us", pid);
+	return err_set(e, ERR_LOST, -ESRCH, "--parent %d: not the parent process", pid);
 }
 
 static void raise_nofile(void)

@@ -134,27 +134,27 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	int r;
 
 	if (len != sizeof(*q))
-		return err_set(e, ERR_INVALID, -EMSGSIZE, "request of %zu bytes, not %zu", len, sizeof(*q));
+		return err_set(e, ERR_INVALID, -EMSGSIZE, "request of %zu bytes, expected %zu", len, sizeof(*q));
 	if (q->version != MSG_VERSION) {
-		err_set(e, ERR_INVALID, -EPROTO, "request of version %u; this warden speaks %u", q->version,
+		err_set(e, ERR_INVALID, -EPROTO, "request of version %u; this warden supports %u", q->version,
 			MSG_VERSION);
 		err_remedy(e, "install all programs of the same version");
 		return -EPROTO;
 	}
 	if (q->op == 0 || q->op >= WARDEN_OP_END)
-		return err_set(e, ERR_INVALID, -EINVAL, "request: no operation %u", q->op);
+		return err_set(e, ERR_INVALID, -EINVAL, "request: unknown operation %u", q->op);
 	/* NEXT starts with none, and not every state is a sandbox's. */
 	if (q->op != WARDEN_NEXT && q->op != WARDEN_DIFF && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
-			       q->handle ? "is not used" : "is needed");
+			       q->handle ? "is not used" : "is required");
 	if (!arg_ok(q))
-		return err_set(e, ERR_INVALID, -EINVAL, "request: no such group or argument");
+		return err_set(e, ERR_INVALID, -EINVAL, "request: invalid group or argument");
 	if (!id_ok(q))
-		return err_set(e, ERR_INVALID, -EINVAL, "request: not an id of a layer");
+		return err_set(e, ERR_INVALID, -EINVAL, "request: invalid id of a layer");
 	if (!diff_ok(q))
-		return err_set(e, ERR_INVALID, -EINVAL, "request: no such states to compare");
+		return err_set(e, ERR_INVALID, -EINVAL, "request: invalid states to compare");
 	if (!who_ok(q))
-		return err_set(e, ERR_INVALID, -EINVAL, "request: not a connection");
+		return err_set(e, ERR_INVALID, -EINVAL, "request: invalid connection");
 	if (q->op == WARDEN_UNSEAL || q->op == WARDEN_NET)
 		return check_net(&q->spec, e);
 	if (q->op == WARDEN_LIMITS)
@@ -240,17 +240,17 @@ static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
 int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const struct warden_req *q, struct err *e)
 {
 	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
-		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is not one to our request");
+		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer belongs to another request");
 	if (p->result > 0 || p->result < -4095 || p->kind >= ERR_KIND_COUNT || !text_ok(p->msg, sizeof(p->msg)) ||
 	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > MSG_RECEIPT_FLAGS ||
 	    !text_ok(p->id, sizeof(p->id)) || !text_ok(p->layer.parent, sizeof(p->layer.parent)) ||
 	    !text_ok(p->they.command, sizeof(p->they.command)) ||
 	    p->layer.flags > (MSG_LAYER_BAD | MSG_LAYER_MEMORY))
-		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is garbled");
+		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is malformed");
 	if (nfds != (p->result == 0 ? msg_fds(p, q) : 0U))
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
 	if (p->result == 0 && !gives_ok(p, q))
-		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer has no handle or group of ours");
+		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer has an unknown handle or group");
 	return 0;
 }
 

@@ -30,8 +30,8 @@ static int open_below(const char *dir, const char *rest, uint64_t flags)
 static int refuse(struct err *e, int r, const char *what, const char *path)
 {
 	if (r == -ENOENT || r == -ENOTDIR) {
-		err_set(e, ERR_NOT_FOUND, r, "%s '%s': not there", what, path);
-		err_remedy(e, "look at its name, or make the folder on the daemon's machine");
+		err_set(e, ERR_NOT_FOUND, r, "%s '%s': does not exist", what, path);
+		err_remedy(e, "check its name, or make the folder on the daemon's host");
 		return r;
 	}
 	if (r == -ELOOP || r == -EXDEV)
@@ -46,8 +46,8 @@ static int listed_image(const void *arg, const char *path, struct err *e)
 	int fd;
 
 	if (!rest || !rest[0] || strchr(rest, '/') || !strcmp(rest, ".")) {
-		err_set(e, ERR_DENIED, -EACCES, "image '%s': not one of this warden's", path);
-		err_remedy(e, "use `host`, or a folder directly below the one given by --images");
+		err_set(e, ERR_DENIED, -EACCES, "image '%s': not an image of this warden", path);
+		err_remedy(e, "use `host`, or a folder directly in the one given by --images");
 		return -EACCES;
 	}
 	fd = open_below(p->images, rest, O_DIRECTORY);
@@ -65,8 +65,8 @@ static int listed_mount(const void *arg, const char *path, struct err *e)
 		if (rest)
 			return fd < 0 ? refuse(e, fd, "mount source", path) : fd;
 	}
-	err_set(e, ERR_DENIED, -EACCES, "mount source '%s': not below a folder that may be mounted", path);
-	err_remedy(e, "start the daemon with --allow-mount, or name it in its configuration (allow_mount)");
+	err_set(e, ERR_DENIED, -EACCES, "mount source '%s': not below an allowed folder", path);
+	err_remedy(e, "start the daemon with --allow-mount, or add it to its configuration (allow_mount)");
 	return -EACCES;
 }
 

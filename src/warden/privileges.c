@@ -26,8 +26,8 @@ static int want(const char *status, const char *key, int base, uint64_t value, s
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read %.*s of /proc/thread-self/status", (int)strcspn(key + 1, ":"), key + 1);
 	if (is != value)
-		return err_set(e, ERR_INTERNAL, -EPERM, "%.*s is %llx, not %llx", (int)strcspn(key + 1, ":"), key + 1,
-			       (unsigned long long)is, (unsigned long long)value);
+		return err_set(e, ERR_INTERNAL, -EPERM, "%.*s is %llx, expected %llx", (int)strcspn(key + 1, ":"),
+			       key + 1, (unsigned long long)is, (unsigned long long)value);
 	return 0;
 }
 
@@ -51,7 +51,7 @@ static int verify(uint64_t keep, struct err *e)
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(expect); i++)
 		r = want(status, expect[i].key, expect[i].base, expect[i].value, e);
 	if (r == 0 && sys_prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0)
-		r = err_set(e, ERR_INTERNAL, -EPERM, "still dumpable");
+		r = err_set(e, ERR_INTERNAL, -EPERM, "the process is still dumpable");
 	return r;
 }
 
@@ -67,7 +67,7 @@ static int check_had(uint64_t *keep, struct err *e)
 	if ((have & PRIVILEGES) == PRIVILEGES)
 		return 0;
 	err_set(e, ERR_DENIED, -EPERM, "capabilities %llx are missing", (unsigned long long)(PRIVILEGES & ~have));
-	err_remedy(e, "start it as root, outside of a container that takes them away");
+	err_remedy(e, "start it as root, outside of a container that drops them");
 	return -EPERM;
 }
 
@@ -95,5 +95,5 @@ int privileges_drop(struct err *e)
 		r = sys_prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (r == 0)
 		r = seccomp_install_warden();
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "give up privileges") : verify(keep, e);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "drop privileges") : verify(keep, e);
 }

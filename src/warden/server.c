@@ -300,7 +300,7 @@ static int compare(struct server *s, const struct entry *to, int fds[MSG_FDS], s
 	int r;
 
 	if (d->from && !from)
-		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox has this handle");
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox with this handle");
 	older.layers = d->layers;
 	memcpy(older.layer, d->layer, sizeof(older.layer));
 	r = ready(s, &older, e);
@@ -330,7 +330,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	int r;
 
 	if (s->in.q.handle && !x && op != WARDEN_NEXT)
-		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox has this handle");
+		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no sandbox with this handle");
 	switch (op) {
 	case WARDEN_HELLO:
 		return 0;
@@ -395,7 +395,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	case WARDEN_OP_END:
 		break;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "request: no such operation");
+	return err_set(e, ERR_INVALID, -EINVAL, "request: unknown operation");
 }
 
 /* Never waits: a daemon that does not read its answers must not hold up the others, or our end. */
@@ -464,7 +464,7 @@ static int serve(struct server *s, int sock)
 		return -EPIPE;
 	memset(&s->out, 0, sizeof(s->out));
 	if (n == -EMSGSIZE) /* they are closed already */
-		r = err_set(&e, ERR_INVALID, -EINVAL, "a request brings no descriptors");
+		r = err_set(&e, ERR_INVALID, -EINVAL, "a request must not contain descriptors");
 	else
 		r = msg_check_req(&s->in.q, (size_t)n, &e);
 	/* Who speaks another language is not listened to any longer; a spec that is refused is everyday life. */
@@ -568,7 +568,7 @@ static bool welcome(const struct server *s, int sock)
 		return false;
 	if (who.uid == 0 || who.uid == s->opts->uid)
 		return true;
-	log_warn("user %u may not speak to this warden", who.uid);
+	log_warn("user %u may not connect to this warden", who.uid);
 	return false;
 }
 
@@ -640,7 +640,7 @@ static int open_sock(struct server *s, struct err *e)
 	socklen_t len = sizeof(int);
 
 	if (getsockopt(s->opts->sock, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET)
-		return err_set(e, ERR_INVALID, -EINVAL, "descriptor %d is no SOCK_SEQPACKET socket", s->opts->sock);
+		return err_set(e, ERR_INVALID, -EINVAL, "descriptor %d is not a SOCK_SEQPACKET socket", s->opts->sock);
 	len = sizeof(int);
 	if (getsockopt(s->opts->sock, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0)
 		return err_sys(e, ERR_INVALID, -errno, "descriptor %d", s->opts->sock);

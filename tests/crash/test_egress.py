@@ -149,7 +149,7 @@ def test_a_policy_that_is_changed_without_egress_is_in_force_when_it_is_back(d):
     assert get(d, box) == "web.test"
     with stopped(d, "egress") as pid:
         r = d.put(f"/v1/sandboxes/{box}/network", {"allow": ["other.test"]})
-        assert r.status == 502 and r.json["error"]["code"] == "lost" and "not in force" in r.json["error"]["message"], r
+        assert r.status == 502 and r.json["error"]["code"] == "lost" and "not in effect" in r.json["error"]["message"], r
         os.kill(pid, signal.SIGKILL)
     in_force(d, box)
     assert look(d, box)["policy"] == {"mode": "allow", "allow": ["other.test"]}

@@ -109,7 +109,7 @@ def test_help_of_a_command_is_its_own(daemon):
 @pytest.mark.parametrize("body, near", [({"ttl": 5}, "timeout"), ({"memroy": "1G"}, "memory"), ({"cpu": 1}, "cpus"), ({"labels": {}}, "metadata"), ({"nonsense": 1}, None)])
 def test_an_unknown_field_names_the_near_one(daemon, body, near):
     r = daemon.post("/v1/sandboxes", body)
-    assert r.status == 400 and r.json["error"]["message"] == f"'{list(body)[0]}': no such field"
+    assert r.status == 400 and r.json["error"]["message"] == f"'{list(body)[0]}': unknown field"
     assert r.json["error"]["remedy"] == (f"did you mean '{near}'?" if near else None)
 
 

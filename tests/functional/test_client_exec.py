@@ -242,7 +242,7 @@ def test_shell_survives_a_crash_of_the_daemon(daemon, box):
         t.type("state=kept\r")
         t.expect(r"\$ ")
         daemon.kill9("api")
-        t.expect("connected again", 20)
+        t.expect("reconnected", 20)
         t.type("echo it is $state\r")
         t.expect("it is kept", 20)
         t.type("exit\r")

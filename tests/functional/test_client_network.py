@@ -38,7 +38,7 @@ def test_what_is_refused_is_told_with_the_command_that_allows_it(d):
         assert f"allow     web.test:{port}\n" in ok(d.cli("network", "n"))
         ok(d.cli("network", "--mode", "none", "n"))
         assert "connected" not in d.exec("n", "python3", "-c", TRY, "web.test", str(port))["stdout"]
-        assert "it has no network: `cloche network --add RULE n`" in ok(d.cli("why", "n"))
+        assert "the sandbox has no network: `cloche network --add RULE n`" in ok(d.cli("why", "n"))
         assert d.cli("network", "--json", "n").json["policy"]["mode"] == "none"
         assert d.cli("inspect", "n").json["network"]["mode"] == "none"
 
@@ -50,7 +50,7 @@ def test_what_is_allowed_and_can_not_be_reached_is_told_as_that(d):
     assert "nothing was refused" in ok(d.cli("why", "far"))
     assert "connected" not in d.exec("far", "curl", "-sS", f"https://web.test:{port}/")["stdout"]
     why = eventually(lambda: (lambda text: f"web.test:{port}" in text and text)(ok(d.cli("why", "far"))))
-    assert "it is allowed, and cannot be reached" in why, why
+    assert "it is allowed, but unreachable" in why, why
     (one,) = d.get("/v1/sandboxes/far/network?why=1").json["refusals"]
     assert one["what"] == "unreachable" and one["rule"] is None and one["times"] >= 1, one  # curl tries another address when the first is slow
     assert d.get("/v1/sandboxes/far/network").json["counts"]["refused"] == 0

@@ -171,7 +171,7 @@ def test_descriptors_are_as_they_were(d, clean, group):
 
 
 REFUSED = {
-    "unread news": ("i = libc.inotify_init(); libc.inotify_add_watch(i, b'.', 0x100); open('new', 'w').close()", "did not read yet"),
+    "unread news": ("i = libc.inotify_init(); libc.inotify_add_watch(i, b'.', 0x100); open('new', 'w').close()", "has unread inotify events"),
     "not armed": ("""
 e = select.epoll(); r, w = os.pipe(); e.register(r, select.EPOLLIN | select.EPOLLONESHOT)
 os.write(w, b"x"); assert e.poll(0); os.read(r, 1)
@@ -180,7 +180,7 @@ os.write(w, b"x"); assert e.poll(0); os.read(r, 1)
 e = select.epoll(); r, w = os.pipe(); e.register(r, select.EPOLLIN)
 a, b = socket.socketpair(); socket.send_fds(a, [b"x"], [r]); os.close(r)
 """, "waits .epoll. for descriptor|descriptors on their way"),
-    "a file of /proc": ("f = open('/proc/self/status'); p = child()", "a file of /proc that another process has open"),
+    "a file of /proc": ("f = open('/proc/self/status'); p = child()", "a file of /proc that another process also has open"),
 }
 
 

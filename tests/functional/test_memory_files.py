@@ -264,7 +264,7 @@ REFUSED = {
 open("lease", "w").close(); f = os.open("lease", os.O_RDONLY); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)
 signal.signal(signal.SIGIO, signal.SIG_IGN); assert fails(os.open, "lease", os.O_WRONLY | os.O_NONBLOCK) == "EAGAIN"
 os.chmod("lease", 0o400)
-""", "a lease of .*lease that somebody is about to break"),
+""", "a lease of .*lease that another process is breaking"),
 }
 
 

@@ -596,11 +596,11 @@ REFUSED = {
 
 
 LEFT_BEHIND = {
-    "f = open('/root/secret', 'w'); os.chmod('/root/secret', 0o600)": "has /root/secret open, which it could not open again",
+    "f = open('/root/secret', 'w'); os.chmod('/root/secret', 0o600)": "has /root/secret open, which it cannot open again",
     "os.makedirs('/root/d/e'); os.chmod('/root/d', 0o700); f = open('/root/d/e/open', 'w'); os.chmod('/root/d/e/open', 0o666)": "has /root/d/e/open open, which",
-    "os.makedirs('/root/d/e', exist_ok=True); os.chmod('/root/d', 0o700); os.chdir('/root/d/e')": "could not come to its working folder again",
-    "os.mkfifo('/srv/f', 0o600); f = os.open('/srv/f', os.O_RDWR)": "has /srv/f open, which it could not open again",
-    "s = socket.socket(socket.AF_UNIX); s.bind('/srv/s'); s.listen()": "the unix socket /srv/s, which it could not make again",
+    "os.makedirs('/root/d/e', exist_ok=True); os.chmod('/root/d', 0o700); os.chdir('/root/d/e')": "cannot reach its working folder again",
+    "os.mkfifo('/srv/f', 0o600); f = os.open('/srv/f', os.O_RDWR)": "has /srv/f open, which it cannot open again",
+    "s = socket.socket(socket.AF_UNIX); s.bind('/srv/s'); s.listen()": "the unix socket /srv/s, which it cannot recreate",
 }
 
 

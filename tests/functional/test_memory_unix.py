@@ -132,11 +132,11 @@ def test_unix_sockets_are_the_same_in_copies_forks_and_after_waking(d, clean, gr
 
 REFUSED = {
     "credentials": ("a, b = socket.socketpair(); b.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1); a.send(b'x')", "messages with credentials"),
-    "pending with data": ("s = server('\\0p'); c = client('\\0p'); c.send(b'x')", "sent data by a unix connection"),
+    "pending with data": ("s = server('\\0p'); c = client('\\0p'); c.send(b'x')", "sent data over a unix connection"),
     "peer gone": ("s = server('\\0g', DGRAM); c = client('\\0g', DGRAM); s.close()", "connected to one that was closed"),
-    "corked": ("s = socket.socket(socket.AF_INET, DGRAM); s.connect(('127.0.0.1', 9)); s.send(b'x', socket.MSG_MORE)", "holds back|UDP_CORK"),
-    "udp error": ("s = socket.socket(socket.AF_INET, DGRAM); s.connect(('127.0.0.1', 9)); s.send(b'x'); select.select([s], [], [], 30)", "an error"),
-    "eventfd on its way": ("a, b = socket.socketpair(); f = os.eventfd(1); socket.send_fds(a, [b'x'], [f]); os.close(f)", "on its way"),
+    "corked": ("s = socket.socket(socket.AF_INET, DGRAM); s.connect(('127.0.0.1', 9)); s.send(b'x', socket.MSG_MORE)", "UDP_CORK"),
+    "udp error": ("s = socket.socket(socket.AF_INET, DGRAM); s.connect(('127.0.0.1', 9)); s.send(b'x'); select.select([s], [], [], 30)", "an unread error"),
+    "eventfd on its way": ("a, b = socket.socketpair(); f = os.eventfd(1); socket.send_fds(a, [b'x'], [f]); os.close(f)", "in transit"),
 }
 
 

@@ -56,7 +56,7 @@ def test_a_websocket_tells_a_gap_before_the_next_bytes(d, flood, start):
 def test_logs_say_it_on_stderr(d, flood):
     for more in ((), ("-f",)):
         r = d.cli("logs", *more, flood[0].rsplit("/", 1)[1], flood[1])
-        told = f"cloche: note: {LOST} bytes of stdout are missing here, they were not kept (it continues at byte {len(ALL) - HALF})\n"
+        told = f"cloche: note: {LOST} bytes of stdout were not kept (the output continues at byte {len(ALL) - HALF})\n"
         assert r.code == 0 and r.out == ALL[:HALF] + ALL[-HALF:], (r.code, len(r.out))
         assert sorted(r.err.decode().splitlines(True)) == [told, "end\n"], r.err
 

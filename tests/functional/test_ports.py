@@ -183,7 +183,7 @@ def test_wherever_it_listens_it_is_found(d, box, address):
 
 def test_nobody_listens(d, box):
     e = error(d.get(f"/v1/sandboxes/{box}/ports/9/"), 502, "lost")
-    assert "nobody listens on port 9" in e["message"] and "start the server inside" in e["remedy"]
+    assert "no server listens on port 9" in e["message"] and "start the server inside" in e["remedy"]
 
 
 def test_servers_of_the_host_are_not_reached(d, box):
@@ -220,7 +220,7 @@ def test_a_sandbox_that_goes_takes_its_connections_along(d):
 
 # --- servers that mean harm ---
 
-@pytest.mark.parametrize("path, why", [("/silent", "closed"), ("/bad", "no HTTP/1.1"), ("/split", "head"), ("/long", "head")])
+@pytest.mark.parametrize("path, why", [("/silent", "closed"), ("/bad", "not HTTP/1.1"), ("/split", "head"), ("/long", "head")])
 def test_what_is_no_proper_answer_is_not_passed_on(d, at, path, why):
     r = d.get(at + path)
     e = error(r, 502, "lost")
@@ -473,11 +473,11 @@ def test_forwarded_connections_reach_the_server_and_end_as_they_should(d, box):
         with pytest.raises(ConnectionResetError):  # nobody listens any more
             with socket.create_connection(("127.0.0.1", f.ports[0]), timeout=30) as s:
                 assert s.recv(1) != b""
-    assert "nobody listens on port 8300" in f.err
+    assert "no server listens on port 8300" in f.err
 
 
 def test_forwarding_says_what_is_wrong_at_once(d, box):
-    for args, what in ((("web",), "LOCAL"), (("web", "0"), "no port"), (("web", "x:1"), "no port"), (("nothing", "0:80"), "nothing")):
+    for args, what in ((("web",), "LOCAL"), (("web", "0"), "invalid port"), (("web", "x:1"), "invalid port"), (("nothing", "0:80"), "nothing")):
         r = d.cli("port-forward", *args)
         assert r.code == 125 and what in r.err.decode(), r
     with socket.create_server(("127.0.0.1", 0)) as taken:

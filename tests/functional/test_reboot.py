@@ -125,7 +125,7 @@ def test_files_of_a_lost_one_are_there_until_it_is_deleted(daemon):
     answer = daemon.get(f"{path}/files?path=/home/user/note")
     assert answer.status == 200 and answer.body == b"kept\n", answer
     assert daemon.get(path).json["state"] == "lost"
-    assert "its files are there" in error(daemon.post(f"{path}/execs", {"cmd": ["true"]}), 502, "lost")["message"]
+    assert "its files are kept" in error(daemon.post(f"{path}/execs", {"cmd": ["true"]}), 502, "lost")["message"]
     made = daemon.post(f"{path}/checkpoints", {"name": "saved"})
     assert made.status == 201, made
     daemon.kill9("warden")  # whatever has its files open

@@ -10,7 +10,7 @@ from daemon import Daemon
 
 
 class Kept:
-    """A daemon with sandboxes that run, one that sleeps, and checkpoints: what must not be lost."""
+    """A daemon with running sandboxes, one that sleeps, and checkpoints: what must not be lost."""
 
     def __init__(self, d):
         self.d = d
@@ -126,7 +126,7 @@ def test_nothing_is_lost_with_the_database(what):
         d.stop()
         what(d)
         line = refused(d)
-        assert "sandboxes that run" in line and str(d.data) in line
+        assert "running sandboxes" in line and str(d.data) in line
         recovered(d)
         kept.check()
         assert bool(quarantine(d)) == (what not in (missing, all_missing, emptied)), quarantine(d)
@@ -170,7 +170,7 @@ def test_an_older_copy_is_noticed(tmp_path):
 
 
 def test_without_notes_checkpoints_come_from_their_layers():
-    """Their names are lost, and sandboxes that run are left alone; nothing is removed."""
+    """Their names are lost, and running sandboxes are left alone; nothing is removed."""
     with Daemon() as d:
         box = d.create()["id"]
         assert d.exec(box, "sh", "-c", "echo one > f")["exit_code"] == 0
@@ -222,7 +222,7 @@ def test_a_layer_that_nobody_knows_is_put_aside():
         assert shown.returncode == 0 and str(aside).encode() in shown.stdout and b"manifest" in shown.stdout, shown
         assert on_quarantine(d, "rm", known).returncode == 0 and not aside.exists()
         p = on_quarantine(d, "rm", known)
-        assert p.returncode == 1 and b"nothing with the id" in p.stderr
+        assert p.returncode == 1 and b"is not in the quarantine" in p.stderr
         assert on_quarantine(d, "ls").stdout == b""
 
 

@@ -78,7 +78,7 @@ def test_the_fix_that_is_told_is_one():
         r = run(*args, "--network", "allow", "--", "python3", "-c", TRY, "127.0.0.2", port)
         assert r.code == 0  # its own loopback: nobody is there, and that is no matter of policy
         r = run(*args, "--network", "allow", "--", "python3", "-c", TRY, "192.0.2.7", port)
-        assert f"cloche: refused 192.0.2.7:{port}: no rule has this address; allow with --allow 192.0.2.7:{port} --allow-private 192.0.2.7:{port}\n" == r.err.decode(), r
+        assert f"cloche: refused 192.0.2.7:{port}: no rule for this address; allow with --allow 192.0.2.7:{port} --allow-private 192.0.2.7:{port}\n" == r.err.decode(), r
 
 
 def test_a_private_address_needs_to_be_named_also_when_all_is_open():

@@ -482,7 +482,7 @@ def test_a_new_key_takes_the_place_of_the_old_one(tmp_path):
             if lost:
                 return error(own.post("/v1/sandboxes", {"secrets": [{"name": "KEY", "as": "env"}]}), 500, "internal")
             assert spelled(own, b, "printf %s $KEY") == VALUE and sh(own, b, "echo first-value") == "***\n"
-            assert not any("another CA" in line for line in own.log)
+            assert not any("a new CA" in line for line in own.log)
             return sum("sealed with the new key" in line for line in own.log)
 
         key, old = own.data / "secrets.key", own.data / "secrets.key.old"
@@ -508,7 +508,7 @@ def test_a_new_key_takes_the_place_of_the_old_one(tmp_path):
         assert [(x["values"], x["lost"]) for x in rekeyed] == [(2, 0)] * 4
 
 
-@pytest.mark.parametrize("command,word", [("exit 3", "exit code 3"), ("true", "wrote nothing"), ("echo short", "5 bytes")])
+@pytest.mark.parametrize("command,word", [("exit 3", "exit code 3"), ("true", "printed nothing"), ("echo short", "5 bytes")])
 def test_a_key_command_that_fails_keeps_the_daemon_from_starting(tmp_path, command, word):
     own = Daemon(None, "--config", conf(tmp_path, f"secrets_key_command = {command}\n"))
     try:

@@ -205,7 +205,7 @@ def test_a_token_file_that_others_may_read_is_refused(place):
     file = place / "token"
     file.write_text("my-own-token-0123456789\n")
     file.chmod(0o644)
-    assert "others may read" in refuse("--data", place / "data", "--listen", "127.0.0.1:0", "--token-file", file)
+    assert "other users may read" in refuse("--data", place / "data", "--listen", "127.0.0.1:0", "--token-file", file)
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -447,7 +447,7 @@ def test_the_supervisor_is_small(serve):
     ("pool = 1\nports = 3\n", ":2: unknown key 'ports'"),
     ("pool = 1\npool = 2\n", ":2: pool is there twice"),
     ("\n# x\nmemory = lots\n", ":3: memory: bad size 'lots'"),
-    ("just words\n", ":1: 'just words': want key = value"),
+    ("just words\n", ":1: 'just words': expected key = value"),
     ("memory_max = 1M\n", "memory is more than memory_max"),
     ("tls_cert = /etc/passwd\n", "tls_cert needs tls_key"),
     ("images = /nowhere\n", "images '/nowhere': No such file"),
@@ -469,8 +469,8 @@ def test_a_bad_configuration_is_told_with_its_line(place, text, says):
     (("--pool", "0"), "pool: '0' is not between 1 and 1024"),
     (("--listen", "7070"), "address '7070'"),
     (("words",), "argument 'words'"),
-    (("--user", "nobody-of-that-name"), "there is no user 'nobody-of-that-name'"),
-    (("--user", "root"), "must not run as root"),
+    (("--user", "nobody-of-that-name"), "user 'nobody-of-that-name' does not exist"),
+    (("--user", "root"), "must not be root"),
     (("--config", "/nowhere"), "configuration '/nowhere'"),
     (("--data", "/nowhere/at/all"), "mkdir -p"),
     (("--data", "/proc/self"), "data folder '/proc/self'"),

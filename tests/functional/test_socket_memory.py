@@ -110,7 +110,7 @@ def test_the_kernel_bounds_the_sockets_of_a_sandbox_of_the_daemon(d):
     b = d.create(memory="64M")
     if "sockets" not in b["enforced"]:
         pytest.skip("BPF cannot be used here: the watch alone holds")
-    assert b["enforced"]["sockets"].startswith("157 of the internet"), b["enforced"]
+    assert b["enforced"]["sockets"].startswith("157 to the internet"), b["enforced"]
     x = d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["/usr/bin/python3", "-c", SOCKETS]}).json
     assert x["stdout"].split() == ["157", "EPERM", "157", "EPERM", "212992", "212992", "212992", "16384"], x
     d.delete(f"/v1/sandboxes/{b['id']}")

@@ -45,17 +45,17 @@ def test_a_name_of_the_sandboxs_own_files(d):
 def test_hostile_files_are_refused_and_nothing_hangs(d):
     b = d.create()["id"]
     kinds = {
-        "rm /etc/passwd; mkfifo /etc/passwd": "no regular file",
-        "rm /etc/passwd; mkdir /etc/passwd": "no regular file",
-        "rm -r /etc/passwd; ln -s /dev/zero /etc/passwd": "no regular file",
+        "rm /etc/passwd; mkfifo /etc/passwd": "not a regular file",
+        "rm /etc/passwd; mkdir /etc/passwd": "not a regular file",
+        "rm -r /etc/passwd; ln -s /dev/zero /etc/passwd": "not a regular file",
         "ln -sf /proc/1/environ /etc/passwd": "user 'app'",
         "ln -sf passwd /etc/passwd": "user 'app'",
         "rm /etc/passwd; truncate -s 2G /etc/passwd": "larger than",
         "head -c 500000 /dev/urandom > /etc/passwd": "no such user",
         "rm /etc/passwd": "no such user",
-        "echo app:x:4294967297:1:::/bin/sh > /etc/passwd": "an id that no user",
-        "echo app:x:65533:1:::/bin/sh > /etc/passwd": "an id that no user",
-        "echo app:x:7:7::/:/bin/sh > /etc/passwd; rm /etc/group; mkfifo /etc/group": "/etc/group is no regular file",
+        "echo app:x:4294967297:1:::/bin/sh > /etc/passwd": "an id that is invalid for a user",
+        "echo app:x:65533:1:::/bin/sh > /etc/passwd": "an id that is invalid for a user",
+        "echo app:x:7:7::/:/bin/sh > /etc/passwd; rm /etc/group; mkfifo /etc/group": "/etc/group is not a regular file",
         "mv /etc /etc2": "no such user",
     }
     for line, why in kinds.items():

@@ -210,7 +210,7 @@ def test_two_machines_have_nothing_in_common(image):
     (["--memory", "32M"], "memory"),
     (["--mount", "/usr:/mnt:ro"], "mount"),
     (["--disk", "4M"], "disk"),
-    (["--cpus", "64"], "ask for at most"),
+    (["--cpus", "64"], "request at most"),
     (["--memory", "100T"], "larger than this host"),
 ])
 def test_what_a_machine_can_not_do_is_refused(image, args, word):
@@ -240,7 +240,7 @@ def test_the_doctor_says_whether_machines_can_be_made(image, tmp_path):
     # Where instructions run, a boot has decided, and that is remembered; where none do it is plain.
     assert os.path.exists(again.removeprefix("rm ")) if kvm == "nested" else how == "kvm" or kvm != "works" or again, p
     p = subprocess.run([BUILD / "cloche", "doctor"], capture_output=True, timeout=BOOT)
-    assert f"can be made here; {'with KVM' if how == 'kvm' else 'emulated (TCG)'}: {why}." in p.stdout.decode(), p
+    assert f"available; {'with KVM' if how == 'kvm' else 'emulated (TCG)'}: {why}." in p.stdout.decode(), p
     shutil.copy(BUILD / "cloche", tmp_path / "cloche")
     p = subprocess.run([tmp_path / "cloche", "doctor"], capture_output=True, timeout=BOOT)
     assert b"make vm-kernel" in p.stdout, p

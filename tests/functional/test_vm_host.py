@@ -211,7 +211,7 @@ def test_of_two_first_machines_one_boots_and_both_say_what_they_wait_for(image, 
     assert len(booted) == 1, booted
     told = told.decode()
     os.close(master)
-    assert "booting the first machine of this kind" in told and "another process is booting" in told, told
+    assert "booting the first virtual machine of this kind" in told and "another process is booting" in told, told
     assert told.endswith("\r\x1b[K"), told
     quiet = host.run(*args, env=env)
     assert quiet.code == 0 and quiet.err == b"", quiet

@@ -244,7 +244,7 @@ def test_a_machine_made_without_a_network_has_no_way_out_until_it_is_given_one(t
 def test_servers_inside_are_reached_by_the_proxy_and_by_forwarding(tier, box):
     at = f"/v1/sandboxes/{box['id']}/ports"
     e = error(tier.d.get(f"{at}/8001/x"), 502, "lost")
-    assert "nobody listens on port 8001" in e["message"], e
+    assert "no server listens on port 8001" in e["message"], e
     data = os.urandom(2 << 20)
     tier.call("PUT", box, "/files?path=/tmp/www/blob&mkdirs=1", data)
     web = tier.start(box, "httpd -f -p 8001 -h /tmp/www")

@@ -21,7 +21,7 @@ def test_files_of_a_container_become_those_of_a_machine_and_back(tier, clean):  
     r = tier.d.get(f"/v1/sandboxes/{m['id']}/diff?from=sandbox:{b['id']}")
     assert "a virtual machine and a container" in error(r, 422, "refused")["message"]
     f, = tier.call("POST", b, "/fork", {}, 201).json["sandboxes"]
-    assert "no fork of" in error(tier.call("POST", m, "/promote", {"from": f["id"]}, 409), 409, "conflict")["message"]
+    assert "not a fork of" in error(tier.call("POST", m, "/promote", {"from": f["id"]}, 409), 409, "conflict")["message"]
     tier.delete(m, f)
     for isolation in ("vm", "container"):
         packed = tier.d.get(f"/v1/checkpoints/{tier.checkpoint(b)['id']}/export", timeout=150)

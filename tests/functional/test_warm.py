@@ -300,7 +300,7 @@ def test_why_it_could_not_be_made_again_is_told(d):
     spoil(d, image(d, "py"))
     assert d.request("PATCH", "/v1/tenants/warm-r", {"quotas": {"memory": "64M"}}).status == 200
     e = error(other.post("/v1/sandboxes", {"template": "py", "memory": "32M"}), 429, "quota")
-    assert "made warm again" in e["message"] and "damaged" in e["message"] and "quota of memory" in e["message"], e
+    assert "warmed again" in e["message"] and "damaged" in e["message"] and "quota of memory" in e["message"], e
     assert d.request("PATCH", "/v1/tenants/warm-r", {"quotas": {"memory": 0}}).status == 200
     # A pool sees to it by itself.
     assert other.put("/v1/pools/p", {"template": "py", "min": 2}).status == 200

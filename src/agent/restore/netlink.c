@@ -37,7 +37,8 @@ int restore_netlinks(struct restore *r, struct err *e)
 		restore_socket_read(r, &r->m.object[i], &s);
 		x = s.k.family == AF_NETLINK ? make(r, i, &s) : 0;
 		if (x < 0)
-			return err_sys(e, ERR_UNSUPPORTED, x, "make a netlink socket again%s%s", s.failed ? ": " : "", s.failed ? s.failed : "");
+			return err_sys(e, ERR_UNSUPPORTED, x, "recreate a netlink socket%s%s", s.failed ? ": " : "",
+				       s.failed ? s.failed : "");
 	}
 	return 0;
 }

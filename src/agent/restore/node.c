@@ -174,7 +174,7 @@ int restore_nodes(struct restore *r, struct err *e)
 	for (uint32_t i = 0; i < r->m.n[MEM_S_NODE]; i++) {
 		s = r->m.node[i].file == MEM_NONE ? 0 : make(r, i);
 		if (s < 0)
-			return err_sys(e, ERR_UNSUPPORTED, s, "make '%.160s' again", r->node[i].name);
+			return err_sys(e, ERR_UNSUPPORTED, s, "recreate '%.160s'", r->node[i].name);
 	}
 	return 0;
 }
@@ -185,7 +185,7 @@ int restore_settle(struct restore *r, struct err *e)
 		int s = r->m.node[i].file == MEM_NONE ? 0 : settle(r, i);
 
 		if (s < 0)
-			return err_sys(e, ERR_UNSUPPORTED, s, "make '%.160s' as it was", r->node[i].name);
+			return err_sys(e, ERR_UNSUPPORTED, s, "restore the attributes of '%.160s'", r->node[i].name);
 	}
 	return 0;
 }

@@ -426,7 +426,7 @@ int restore_objects(struct restore *r, struct err *e)
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
 		x = make(r, i);
 		if (x < 0)
-			return err_sys(e, ERR_UNSUPPORTED, x, "make %s again", kind_name(r->m.object[i].kind));
+			return err_sys(e, ERR_UNSUPPORTED, x, "recreate %s", kind_name(r->m.object[i].kind));
 	}
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
 		const struct mem_object *o = &r->m.object[i];
@@ -436,13 +436,13 @@ int restore_objects(struct restore *r, struct err *e)
 		if (x == 0 && at >= 0)
 			x = set_flags(r->object[i], o->flags);
 		if (x < 0)
-			return err_sys(e, ERR_UNSUPPORTED, x, "make %s again", kind_name(o->kind));
+			return err_sys(e, ERR_UNSUPPORTED, x, "recreate %s", kind_name(o->kind));
 	}
 	/* When nothing is opened any more: nobody shall be told of what we did. */
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
 		x = r->m.object[i].kind == MEM_OBJ_INOTIFY ? make_inotify(r, i) : 0;
 		if (x < 0)
-			return err_sys(e, ERR_UNSUPPORTED, x, "watch files again");
+			return err_sys(e, ERR_UNSUPPORTED, x, "restore file watches");
 	}
 	x = restore_sockets(r, e);
 	if (x == 0)

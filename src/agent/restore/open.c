@@ -241,13 +241,13 @@ static int say(const struct opener *o, struct err *e)
 	uint32_t file = x ? x->file : o->index;
 
 	if (x && x->kind == MEM_OBJ_SOCKET)
-		return err_sys(e, ERR_UNSUPPORTED, o->error, "make a unix socket again");
+		return err_sys(e, ERR_UNSUPPORTED, o->error, "recreate a unix socket");
 	if (file >= r->m.n[MEM_S_FILE])
 		return err_sys(e, ERR_INTERNAL, o->error, "open files as their user");
 	if (o->differs)
 		return err_set(e, ERR_CONFLICT, o->error,
-			       "file '%.160s' is not the one it was when the image was taken", o->path);
-	return err_sys(e, ERR_CONFLICT, o->error, "open '%.160s' again", o->path);
+			       "'%.160s' is not the same file as when the image was taken", o->path);
+	return err_sys(e, ERR_CONFLICT, o->error, "reopen '%.160s'", o->path);
 }
 
 /* A file that is mapped for writing and shared is opened so; one that is only entered, not at all. */
@@ -330,7 +330,7 @@ int restore_open(struct restore *r, struct err *e)
 	if (!file_of || !object_of)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
 	if (first < 0)
-		return err_set(e, ERR_INVALID, first, "the image has no process that lives");
+		return err_set(e, ERR_INVALID, first, "the image has no live process");
 	note_needs(r, file_of, object_of);
 	/* What is only waited for, or only mapped, is the first one's. */
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)

@@ -69,9 +69,9 @@ static int read_image(struct restore *r, int meta, struct err *e)
 	int x;
 
 	if (fstat(meta, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "look at the image");
+		return err_sys(e, ERR_INTERNAL, -errno, "read the image's status");
 	if (st.st_size < (off_t)sizeof(struct mem_head) || st.st_size > (off_t)MEM_META_MAX)
-		return err_set(e, ERR_INVALID, -EBADMSG, "memory image: its size makes no sense");
+		return err_set(e, ERR_INVALID, -EBADMSG, "memory image: invalid size");
 	at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, meta, 0);
 	if (at == MAP_FAILED)
 		return err_sys(e, ERR_INTERNAL, -errno, "map the image");
@@ -84,9 +84,9 @@ static int read_image(struct restore *r, int meta, struct err *e)
 		return x;
 	if (memcmp(host, r->m.head->host, sizeof(host)) != 0)
 		return err_set(e, ERR_CONFLICT, -ESTALE,
-			       "the image was taken on another kernel or CPU: processes cannot go on here");
+			       "the image was taken on another kernel or CPU: its processes cannot continue here");
 	if (r->m.head->page_size != (uint32_t)sysconf(_SC_PAGESIZE))
-		return err_set(e, ERR_CONFLICT, -ESTALE, "the image has another page size");
+		return err_set(e, ERR_CONFLICT, -ESTALE, "the image was taken with another page size");
 	r->meta_was = st;
 	return 0;
 }
@@ -98,10 +98,10 @@ static int check_frame(struct restore *r, const int *pages, struct err *e)
 	struct stat *st = r->pages_was;
 
 	if (r->m.head->page_files != r->frame->pages)
-		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u pages files, %u were given",
+		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u pages files, but %u were passed",
 			       r->m.head->page_files, r->frame->pages);
 	if (r->frame->groups && r->frame->groups != r->m.n[MEM_S_EXEC])
-		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u execs, %u groups were given",
+		return err_set(e, ERR_INVALID, -EBADMSG, "the image has %u execs, but %u groups were passed",
 			       r->m.n[MEM_S_EXEC], r->frame->groups);
 	for (uint32_t i = 0; i < r->m.n[MEM_S_RUN]; i++) {
 		const struct mem_run *run = &r->m.run[i];
@@ -123,12 +123,12 @@ static int choose_base(struct restore *r, struct err *e)
 	struct rlimit lim;
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "ask for the limit of descriptors");
+		return err_sys(e, ERR_INTERNAL, -errno, "read the limit of open files");
 	if (lim.rlim_max < need)
-		return err_set(e, ERR_EXHAUSTED, -EMFILE, "the image needs %llu descriptors, %llu are allowed here", (unsigned long long)need,
-			       (unsigned long long)lim.rlim_max);
+		return err_set(e, ERR_EXHAUSTED, -EMFILE, "the image needs %llu open files, but the limit here is %llu",
+			       (unsigned long long)need, (unsigned long long)lim.rlim_max);
 	if (sys_prlimit(RLIMIT_NOFILE, lim.rlim_max, lim.rlim_max) < 0)
-		return err_set(e, ERR_INTERNAL, -EMFILE, "raise the limit of descriptors");
+		return err_set(e, ERR_INTERNAL, -EMFILE, "raise the limit of open files");
 	r->base = (int)mem_fds_base(&r->m);
 	return 0;
 }
@@ -168,7 +168,7 @@ static int take_fds(struct restore *r, const int *fds, struct err *e)
 		else
 			r->filter_len = (size_t)n / sizeof(struct sock_filter);
 	}
-	return x < 0 ? err_sys(e, ERR_INTERNAL, x, "take the image's files") : 0;
+	return x < 0 ? err_sys(e, ERR_INTERNAL, x, "read the image's files") : 0;
 }
 
 static int allocate(struct restore *r, struct err *e)
@@ -221,7 +221,7 @@ int restore_find_vdso(struct restore *r, struct err *e)
 			break;
 		line = end + 1;
 	}
-	return r->n_vdso ? 0 : err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this kernel gives programs no vdso");
+	return r->n_vdso ? 0 : err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this kernel provides no vdso");
 }
 
 /* A child of ours that should live and does not was killed: by its memory limit, most likely. */
@@ -635,9 +635,10 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 	int x = frame_restore_decode(f, &frame);
 
 	if (x < 0)
-		x = err_set(&e, ERR_INVALID, x, "the RESTORE frame makes no sense");
+		x = err_set(&e, ERR_INVALID, x, "invalid RESTORE frame");
 	else if (!a->up || !a->cookie || !a->table)
-		x = err_set(&e, ERR_CONFLICT, -EALREADY, "processes can only be restored before anything else has run");
+		x = err_set(&e, ERR_CONFLICT, -EALREADY,
+			    "processes can only be restored before anything else has run in the sandbox");
 	if (x < 0) {
 		fail(&e, x);
 		return;

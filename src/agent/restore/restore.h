@@ -15,29 +15,29 @@
 /* What was being done when it failed, in words that follow "process 7 (python3): cannot ". */
 #define RESTORE_WHATS(X)                                                                                               \
 	X(NOTHING, "be made")                                                                                          \
-	X(CLONE, "start it with its old id")                                                                           \
+	X(CLONE, "start it with its original id")                                                                      \
 	X(SESSION, "make its session")                                                                                 \
 	X(GROUP, "join its process group")                                                                             \
 	X(CGROUP, "join its exec's control group")                                                                     \
 	X(TTY, "give it its terminal")                                                                                 \
-	X(USER, "become its user")                                                                                     \
-	X(FDS, "put its descriptors in their places")                                                                  \
-	X(EPOLL, "register what it polls")                                                                             \
-	X(OWNER, "have signals sent for a descriptor")                                                                 \
-	X(SYSV, "restore what semaphores know of it")                                                                  \
+	X(USER, "switch to its user")                                                                                  \
+	X(FDS, "install its descriptors")                                                                              \
+	X(EPOLL, "register the descriptors it polls")                                                                  \
+	X(OWNER, "set up signals for a descriptor")                                                                    \
+	X(SYSV, "restore its semaphore adjustments")                                                                   \
 	X(LOCK, "lock a file")                                                                                         \
-	X(REOPEN, "open a file of /proc again")                                                                        \
-	X(PIDFD, "open a process it watches")                                                                          \
-	X(CWD, "enter its folder")                                                                                     \
+	X(REOPEN, "reopen a file of /proc")                                                                            \
+	X(PIDFD, "open a process that it watches")                                                                     \
+	X(CWD, "enter its working folder")                                                                             \
 	X(SETTINGS, "restore its settings")                                                                            \
 	X(AREA, "find room for the restoring code")                                                                    \
-	X(VDSO, "move the vdso: this kernel's is another")                                                             \
-	X(UNMAP, "leave the agent's memory")                                                                           \
+	X(VDSO, "move the vdso: this kernel has another one")                                                          \
+	X(UNMAP, "switch away from the agent's memory")                                                                \
 	X(MAP, "map its memory")                                                                                       \
 	X(READ, "read its memory")                                                                                     \
 	X(MM, "restore its memory's settings (PR_SET_MM_MAP)")                                                         \
 	X(SIGNALS, "restore its signals")                                                                              \
-	X(THREAD, "start a thread with its old id")                                                                    \
+	X(THREAD, "start a thread with its original id")                                                               \
 	X(THREAD_SET, "restore a thread's settings")                                                                   \
 	X(TIMER, "restore its timers")                                                                                 \
 	X(LIMITS, "restore its limits")                                                                                \

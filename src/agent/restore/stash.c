@@ -162,7 +162,7 @@ static int reserve(struct hold *h, struct err *e)
 		if (got != MAP_FAILED)
 			munmap(got, s->len);
 	}
-	return err_set(e, ERR_UNSUPPORTED, -ENOMEM, "no place is free in all processes of the image");
+	return err_set(e, ERR_UNSUPPORTED, -ENOMEM, "no address range is free in all processes of the image");
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------------ */
@@ -250,7 +250,7 @@ static int look_at(struct stash *s, int meta, const int *pages, struct err *e)
 
 	for (uint32_t i = 0; ok && i < s->n_pages; i++)
 		ok = fstat(pages[i], &s->pages[i]) == 0;
-	return ok ? 0 : err_set(e, ERR_INVALID, -EBADMSG, "memory image: its files make no sense");
+	return ok ? 0 : err_set(e, ERR_INVALID, -EBADMSG, "memory image: invalid list of files");
 }
 
 int stash_hold(int meta, const int *pages, uint32_t n_pages, int host, struct stash *s, struct err *e)
@@ -273,7 +273,7 @@ int stash_hold(int meta, const int *pages, uint32_t n_pages, int host, struct st
 		return err_sys(e, ERR_INTERNAL, -errno, "map the image");
 	r = mem_check(at, (size_t)s->meta.st_size, &h.m, e);
 	if (r == 0 && h.m.head->page_files != n_pages)
-		r = err_set(e, ERR_INVALID, -EBADMSG, "memory image: %u pages files were given", n_pages);
+		r = err_set(e, ERR_INVALID, -EBADMSG, "memory image: got %u pages files", n_pages);
 	if (r == 0) {
 		s->block = calloc(h.m.n[MEM_S_VMA] + 1, sizeof(*s->block));
 		s->of = malloc((h.m.n[MEM_S_VMA] + 1) * sizeof(*s->of));
@@ -283,7 +283,7 @@ int stash_hold(int meta, const int *pages, uint32_t n_pages, int host, struct st
 	if (r == 0) {
 		memset(s->of, 0xff, (h.m.n[MEM_S_VMA] + 1) * sizeof(*s->of));
 		plan(&h);
-		r = s->n ? reserve(&h, e) : err_set(e, ERR_UNSUPPORTED, -ENODATA, "the image has nothing to hold");
+		r = s->n ? reserve(&h, e) : err_set(e, ERR_UNSUPPORTED, -ENODATA, "the image is empty");
 	}
 	if (r == 0)
 		r = hold_all(&h, e);

@@ -240,8 +240,8 @@ static int all(struct restore *r, bool last, struct err *e)
 		if (x == 0)
 			x = m.error;
 		if (x < 0)
-			return err_sys(e, ERR_UNSUPPORTED, x, "%s System V %s with id %u again", last ? "set the owner of" : "make", names[m.s.kind],
-				       m.s.id);
+			return err_sys(e, ERR_UNSUPPORTED, x, "%s System V %s with its id %u",
+				       last ? "set the owner of" : "make", names[m.s.kind], m.s.id);
 	}
 	return 0;
 }

@@ -230,7 +230,7 @@ int restore_ttys(struct restore *r, struct err *e)
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
 		if ((r->m.object[i].kind == MEM_OBJ_PTS || r->m.object[i].kind == MEM_OBJ_PTMX) &&
 		    (r->m.object[i].a >= PTS_TRIES || !wanted(r, r->m.object[i].a)))
-			return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "terminal %llu has nobody at its other end",
+			return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the other end of terminal %llu does not exist",
 				       (unsigned long long)r->m.object[i].a);
 	while (any && x >= 0 && (uint64_t)n <= highest) {
 		unsigned number = UINT32_MAX;
@@ -246,7 +246,7 @@ int restore_ttys(struct restore *r, struct err *e)
 			x = make_terminal(r, number, masters[n - 1]);
 	}
 	fd_close_many(masters, (size_t)n);
-	return x < 0 ? err_sys(e, ERR_UNSUPPORTED, x, "make a terminal again") : 0;
+	return x < 0 ? err_sys(e, ERR_UNSUPPORTED, x, "recreate a terminal") : 0;
 }
 
 static int fill_pipe(int fd, const uint8_t *bytes, uint64_t len)
@@ -354,7 +354,7 @@ int restore_externals(struct restore *r, struct err *e)
 		if (s == 0)
 			s = make_external(r, i, MEM_STDIN, &to->fds[2]);
 		if (s < 0)
-			return err_sys(e, ERR_UNSUPPORTED, s, "make the pipes of exec %u again", x->id);
+			return err_sys(e, ERR_UNSUPPORTED, s, "recreate the pipes of exec %u", x->id);
 	}
 	return 0;
 }

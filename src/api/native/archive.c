@@ -1,6 +1,6 @@
 /*
- * Whole trees as tar. The archive is read and written by cloche-tar, a child that can open nothing: it has a file worker's socket and one end of
- * a pipe, and tells how it went in one line.
+ * Whole trees as tar. The archive is read and written by cloche-tar, a child that cannot open files: it has a file
+ * worker's socket and one end of a pipe, and reports its result in one line.
  */
 #include "api/native/file_call.h"
 #include "base/base.h"
@@ -81,12 +81,13 @@ static int verdict(const struct archive *a, json_t **ret, struct err *e)
 	int r = a->stuck ? 0 : json_read_begin(buf_str(&a->said), a->said.len, ret, e);
 
 	if (a->stuck)
-		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "what works on the files has not moved for %u s", LOOKS * LOOK_MS / 1000);
+		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the archive made no progress for %u s",
+			       LOOKS * LOOK_MS / 1000);
 	if (r < 0 || a->status > 1 || !a->said.len)
-		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed (status %d)", a->status);
+		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive process failed (status %d)", a->status);
 	error = json_object_get(*ret, "error");
 	if (!error)
-		return a->status ? err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed") : 0;
+		return a->status ? err_set(e, ERR_INTERNAL, -EPROTO, "the archive process failed") : 0;
 	text = json_string_value(json_object_get(error, "message"));
 	code = json_string_value(json_object_get(error, "code"));
 	return err_set(e,
@@ -94,7 +95,7 @@ static int verdict(const struct archive *a, json_t **ret, struct err *e)
 		       code && !strcmp(code, "too_large") ? ERR_TOO_LARGE :
 		       code && !strcmp(code, "invalid")	  ? ERR_INVALID :
 							    ERR_REFUSED,
-		       -EINVAL, "%s", text ? text : "the archive could not be worked on");
+		       -EINVAL, "%s", text ? text : "the archive process failed");
 }
 
 static void finish_in(struct archive *a, struct file_call *f)
@@ -227,7 +228,7 @@ static void on_stream_out(uv_poll_t *p, int status, int events)
 
 static void on_stream_in(uv_poll_t *p, int status, int events);
 
-/* It reads no more: the rest of the body is thrown away, and its report tells why. */
+/* It reads no more: the rest of the body is dropped, and its report names the reason. */
 static void stop_feeding(struct archive *a)
 {
 	uv_poll_stop(&a->stream);
@@ -375,7 +376,7 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 	a->queue = (struct buf)BUF_INIT(QUEUE_MAX);
 	a->process.data = a->stream.data = a->report.data = a->clock.data = a;
 	r = a->api->archives < AT_ONCE && a->tenant->archives < AT_ONCE_TENANT ? 0 :
-		    err_set(&e, ERR_EXHAUSTED, -EAGAIN, "as many archives are under way as can be");
+		    err_set(&e, ERR_EXHAUSTED, -EAGAIN, "too many archives are being read or written: try again later");
 	if (r == 0)
 		r = file_worker_open(f->c->sandbox, &f->user, &files, &e);
 	if (r == 0 && (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream) < 0 || pipe2(report, O_CLOEXEC) < 0))
@@ -423,7 +424,7 @@ void archive_out(struct file_call *f)
 	struct archive *a;
 
 	if (format && strcmp(format, "tar") && strcmp(format, "tar.zst")) {
-		err_set(&e, ERR_INVALID, -EINVAL, "format: tar or tar.zst");
+		err_set(&e, ERR_INVALID, -EINVAL, "format must be tar or tar.zst");
 		file_call_fail(f, &e);
 		return;
 	}

@@ -40,10 +40,10 @@ static int read_text(struct exec *x, const char *data, size_t len, struct err *e
 	} else if (!strcmp(type, "signal")) {
 		n = signal_parse(sig);
 		if (n < 0)
-			return err_set(e, ERR_INVALID, -EINVAL, "'signal': '%.20s' is none", sig);
+			return err_set(e, ERR_INVALID, -EINVAL, "'signal': unknown signal '%.20s'", sig);
 		return exec_signal(x, n, EXEC_TREE, e);
 	} else {
-		return err_set(e, ERR_INVALID, -EINVAL, "'type': signal, stdin_close or resize");
+		return err_set(e, ERR_INVALID, -EINVAL, "'type' must be signal, stdin_close or resize");
 	}
 	return 0;
 }

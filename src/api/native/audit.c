@@ -1,6 +1,6 @@
 /*
- * The audit log over HTTP. Each turn of the loop reads one bounded stretch, so a filter that fits little in a long log
- * holds nobody up. Checking the whole of it is a worker's.
+ * The audit log over HTTP. Each turn of the loop reads one bounded stretch, so that a filter with few matches in a long
+ * log does not block other requests. A worker verifies the whole log.
  */
 #include "api/native/native.h"
 #include "base/base.h"
@@ -165,9 +165,10 @@ static int read_query(struct call *c, struct page *p, struct err *e)
 					   .sandbox = http_query(c->q, "sandbox"),
 					   .tenant = http_query(c->q, "tenant") };
 	if (after && parse_u64(after, &p->last, NULL) < 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "after: the number of a record");
+		return err_set(e, ERR_INVALID, -EINVAL, "after must be the number of a record");
 	if (limit && (parse_u64(limit, &p->left, NULL) < 0 || !p->left || p->left > max))
-		return err_set(e, ERR_INVALID, -EINVAL, p->lines ? "limit: at least 1" : "limit: 1 to %d", LIMIT_MAX);
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       p->lines ? "limit must be at least 1" : "limit must be 1 to %d", LIMIT_MAX);
 	return 0;
 }
 
@@ -230,7 +231,8 @@ static void compare(struct verify *v, const struct audit *a)
 			       (unsigned long long)seen->seq, (unsigned long long)v->before.seq);
 	else if ((seen->seq == v->before.seq && strcmp(seen->hash, v->before.hash)) ||
 		 (seen->seq == now->seq && strcmp(seen->hash, now->hash)))
-		v->r = err_set(&v->e, ERR_INTERNAL, -EBADMSG, "record %llu is whole, but not the one that was written",
+		v->r = err_set(&v->e, ERR_INTERNAL, -EBADMSG,
+			       "record %llu is intact, but it is not the one that was written",
 			       (unsigned long long)seen->seq);
 }
 
@@ -243,7 +245,7 @@ static void verify_done(uv_work_t *work, int status)
 
 	c->api->verifying = false;
 	if (status < 0)
-		v->r = err_set(&v->e, ERR_INTERNAL, status, "the check was called off");
+		v->r = err_set(&v->e, ERR_INTERNAL, status, "the check was cancelled");
 	else
 		compare(v, c->api->s->audit);
 	jout_object(&j, NULL);
@@ -284,7 +286,7 @@ void get_audit_verify(void *arg, struct http_req *q, const struct route *r)
 
 	/* Workers are few, and the store and the log need them, too. */
 	if (c->api->verifying) {
-		err_set(&e, ERR_EXHAUSTED, -EBUSY, "another check of the audit log is under way");
+		err_set(&e, ERR_EXHAUSTED, -EBUSY, "another check of the audit log is in progress");
 		call_fail(c, &e);
 		return;
 	}

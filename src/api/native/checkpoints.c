@@ -95,7 +95,7 @@ static int replay(struct call *c, const char *key, const uint8_t body[32])
 	if (r == 0)
 		return 0;
 	if (r > 0 && memcmp(row.body, body, sizeof(row.body)))
-		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for a different request");
 	else if (r > 0) {
 		cp = map_get(&c->api->s->checkpoints, row.answer);
 		if (cp) {
@@ -103,7 +103,7 @@ static int replay(struct call *c, const char *key, const uint8_t body[32])
 			answer(c, 201, cp);
 			return 1;
 		}
-		err_set(&e, ERR_CONFLICT, -ENOENT, "the checkpoint this Idempotency-Key made is gone");
+		err_set(&e, ERR_CONFLICT, -ENOENT, "the checkpoint made with this Idempotency-Key has been removed");
 	}
 	call_fail(c, &e);
 	return 1;
@@ -121,7 +121,7 @@ int read_memory(struct json_read *j, enum memory_request *ret)
 	else if (text && !strcmp(text, "auto"))
 		*ret = MEMORY_AUTO;
 	else
-		return json_read_bad(j, "memory", "true, false or \"auto\" is wanted");
+		return json_read_bad(j, "memory", "must be true, false or \"auto\"");
 	return 1;
 }
 
@@ -134,7 +134,7 @@ void read_network(struct json_read *j, enum network_request *ret)
 	if (!strcmp(text, "refuse"))
 		*ret = NETWORK_REFUSE;
 	else if (strcmp(text, "drop"))
-		json_read_bad(j, "network", "\"drop\" or \"refuse\" is wanted");
+		json_read_bad(j, "network", "must be \"drop\" or \"refuse\"");
 }
 
 static int read_request(struct call *c, const json_t *o, struct checkpoint_request *w, struct err *e)
@@ -234,7 +234,7 @@ static int read_filter(struct call *c, const char *sandbox, struct filter *f, st
 			      .label = http_query(c->q, "label"),
 			      .cursor = http_query(c->q, "cursor") };
 	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
-		return err_set(e, ERR_INVALID, -EINVAL, "limit: 1 to %d", LIST_MAX);
+		return err_set(e, ERR_INVALID, -EINVAL, "limit must be 1 to %d", LIST_MAX);
 	f->limit = (size_t)n;
 	for (size_t i = 0; i < http_query_count(c->q); i++) {
 		const char *key, *value;
@@ -305,7 +305,7 @@ static void list(struct call *c, const char *sandbox)
 	int r = read_filter(c, sandbox, &f, &e);
 
 	if (r == 0 && f.cursor && sscanf(f.cursor, "%llu-%63s", &created, after) != 2)
-		r = err_set(&e, ERR_INVALID, -EINVAL, "cursor: not one of ours");
+		r = err_set(&e, ERR_INVALID, -EINVAL, "cursor: invalid, pass the `next` of an earlier answer");
 	if (r < 0)
 		call_fail(c, &e);
 	else
@@ -377,7 +377,7 @@ static void update_body(struct call *c, const char *data, size_t len)
 	if (r == 0 && m)
 		r = kv_parse(m, "metadata", META_MAX, false, &meta, &e);
 	if (r == 0 && !cp->listed)
-		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "the checkpoint was deleted meanwhile");
+		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "the checkpoint was deleted in the meantime");
 	if (r == 0)
 		r = checkpoint_update(cp, &c->who, name, label, m ? &meta : NULL, &e);
 	if (r == 0)

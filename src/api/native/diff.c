@@ -185,7 +185,7 @@ static void run(uv_work_t *w)
 	d->r = r;
 	if (r < 0 && !d->e.msg[0]) {
 		if (r == -E2BIG)
-			err_set(&d->e, ERR_TOO_LARGE, r, "what differs does not fit into one answer");
+			err_set(&d->e, ERR_TOO_LARGE, r, "the list of differences does not fit into one answer");
 		else
 			err_sys(&d->e, r == -ENOMEM ? ERR_EXHAUSTED : ERR_LOST, r,
 				"the list of changes cannot be read");
@@ -236,8 +236,9 @@ static void start(struct call *c, const struct state *to)
 	struct compare_request w = { .to = *to, .max = ENTRIES_MAX };
 	struct err e = { 0 };
 	struct diff *d;
-	int r = text && strcmp(text, "0") && strcmp(text, "1") ? err_set(&e, ERR_INVALID, -EINVAL, "text: 0 or 1")
-							       : call_room(c, 0, &e);
+	int r = text && strcmp(text, "0") && strcmp(text, "1") ?
+			err_set(&e, ERR_INVALID, -EINVAL, "text must be 0 or 1") :
+			call_room(c, 0, &e);
 
 	if (r == 0)
 		r = state_find(c->api->s, &c->who, from && *from ? from : "image", &w.from, &e);

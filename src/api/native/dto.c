@@ -38,11 +38,13 @@ static void put_network(struct json *j, const struct net_request *w)
 	if (!net_request_on(w))
 		snprintf(text, sizeof(text), "none");
 	else if (w->mode == EGRESS_ALLOW)
-		snprintf(text, sizeof(text), "streams to %u rules by cloche-egress, the rest refused", w->nallow);
+		snprintf(text, sizeof(text), "allowed by %u rules in cloche-egress, all other streams refused",
+			 w->nallow);
 	else if (w->mode == EGRESS_OPEN)
-		snprintf(text, sizeof(text), "streams to public addresses by cloche-egress, the rest refused");
+		snprintf(text, sizeof(text), "streams to public addresses through cloche-egress, all others refused");
 	else
-		snprintf(text, sizeof(text), "streams within the outer rules by cloche-egress, observed; the rest refused");
+		snprintf(text, sizeof(text),
+			 "streams within the outer rules through cloche-egress, observed; all others refused");
 	jout_str(j, "network", text);
 }
 

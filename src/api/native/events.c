@@ -29,7 +29,7 @@ static void on_event(void *arg, const struct event *ev)
 
 	if ((l->tenant && strcmp(l->tenant->id, ev->tenant)) || (l->sandbox[0] && strcmp(l->sandbox, ev->sandbox)))
 		return;
-	/* Who does not read is not waited for: it comes back with Last-Event-ID. */
+	/* A client that does not read is disconnected: it can continue with Last-Event-ID. */
 	if (!l->c->q || (!l->replaying && http_queued(l->c->q) > HTTP_HIGH)) {
 		struct call *c = l->c;
 		struct http_req *q = c->q;

@@ -117,7 +117,7 @@ static int replay(struct call *c, const struct exec_request *w)
 			return 1;
 		}
 	} else if (r > 0) {
-		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for a different request");
 	}
 	call_fail(c, &e);
 	return 1;
@@ -252,7 +252,8 @@ static void stdin_data(void *arg, const char *p, size_t len)
 
 	if (exec_write(c->exec, p, len, &e) < 0) {
 		if (!e.msg[0])
-			err_set(&e, ERR_EXHAUSTED, -EAGAIN, "the command does not read its stdin, and 1 MiB waits");
+			err_set(&e, ERR_EXHAUSTED, -EAGAIN,
+				"the command does not read its stdin, and 1 MiB is already waiting");
 		stdin_gone(c);
 		call_fail(c, &e);
 		return;
@@ -315,15 +316,15 @@ static int read_signal(const char *data, size_t len, int *ret_sig, enum exec_sco
 	if (r < 0)
 		return r;
 	if (sig && !json_is_string(sig) && !json_is_integer(sig))
-		return err_set(e, ERR_INVALID, -EINVAL, "'signal': a name or a number is wanted");
+		return err_set(e, ERR_INVALID, -EINVAL, "'signal' must be a name or a number");
 	snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(sig));
 	name = json_is_string(sig) ? json_string_value(sig) : json_is_integer(sig) ? number : "TERM";
 	*ret_sig = signal_parse(name);
 	if (*ret_sig <= 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "'signal': '%.20s' is none", name);
+		return err_set(e, ERR_INVALID, -EINVAL, "'signal': unknown signal '%.20s'", name);
 	*ret_scope = !strcmp(scope, "process") ? EXEC_PROCESS : !strcmp(scope, "group") ? EXEC_GROUP : EXEC_TREE;
 	if (*ret_scope == EXEC_TREE && strcmp(scope, "tree"))
-		return err_set(e, ERR_INVALID, -EINVAL, "'scope': process, group or tree");
+		return err_set(e, ERR_INVALID, -EINVAL, "'scope' must be process, group or tree");
 	return 0;
 }
 

@@ -51,9 +51,9 @@ struct file_call *file_call_new(void *arg, struct http_req *q, const struct rout
 	f->out = (struct buf)BUF_INIT(16 * MIB);
 	f->json = (struct json)JSON_INIT(&f->out);
 	if (!path || !*path)
-		err_set(&e, ERR_INVALID, -EINVAL, "?path= is needed");
+		err_set(&e, ERR_INVALID, -EINVAL, "missing query parameter 'path'");
 	else if (strlen(path) >= FILE_PATH_MAX)
-		err_set(&e, ERR_INVALID, -ENAMETOOLONG, "?path=: at most %u bytes", FILE_PATH_MAX - 1);
+		err_set(&e, ERR_INVALID, -ENAMETOOLONG, "path must be at most %u bytes", FILE_PATH_MAX - 1);
 	else if (user)
 		user_parse_ids(user, &f->user, &e);
 	if (!e.msg[0])
@@ -248,7 +248,7 @@ static void on_list_done(void *arg, int r, const struct file_end *x, unsigned fl
 	jout_end(&f->json);
 	if (jout_done(&f->json) < 0) { /* long names, deep folders */
 		err_set(&why, ERR_EXHAUSTED, -E2BIG, "the list does not fit into one answer");
-		err_remedy(&why, "list its folders one by one, with depth=1");
+		err_remedy(&why, "list its subfolders one by one, with depth=1");
 		file_call_fail(f, &why);
 		return;
 	}
@@ -264,7 +264,7 @@ static void start_list(struct file_call *f)
 	uint64_t n = 1;
 
 	if (depth && (parse_u64(depth, &n, &e) < 0 || n < 1 || n > DEPTH_MAX)) {
-		err_set(&e, ERR_INVALID, -EINVAL, "depth: 1 to %u", DEPTH_MAX);
+		err_set(&e, ERR_INVALID, -EINVAL, "depth must be 1 to %u", DEPTH_MAX);
 		file_call_fail(f, &e);
 		return;
 	}
@@ -281,7 +281,7 @@ static void refuse_range(struct file_call *f, uint64_t size)
 	struct call *c = f->c;
 
 	http_setf(c->q, "Content-Range", "bytes */%llu", (unsigned long long)size);
-	http_fail_as(c->q, 416, "invalid", "the range begins behind the file's end", NULL, NULL);
+	http_fail_as(c->q, 416, "invalid", "the range starts after the end of the file", NULL, NULL);
 	c->q = NULL;
 	c->gone = NULL;
 	file_cancel(f->op);
@@ -293,7 +293,7 @@ static void refuse_secret(struct file_call *f)
 {
 	struct err e = { 0 };
 
-	err_set(&e, ERR_DENIED, -EACCES, "'%.100s' is a secret of this sandbox: the API does not tell it", f->path);
+	err_set(&e, ERR_DENIED, -EACCES, "'%.100s' is a secret of this sandbox: the API does not return it", f->path);
 	file_cancel(f->op);
 	f->op = NULL;
 	file_call_fail(f, &e);
@@ -426,7 +426,8 @@ void get_files(void *arg, struct http_req *q, const struct route *r)
 	else if (!strcmp(op, "watch"))
 		watch_files(f);
 	else {
-		err_set(&e, ERR_INVALID, -EINVAL, "op: stat, list, archive or watch, or none to read");
+		err_set(&e, ERR_INVALID, -EINVAL,
+			"op must be stat, list, archive or watch, or be left out to read the file");
 		file_call_fail(f, &e);
 	}
 }
@@ -474,7 +475,7 @@ static int read_mode(const struct http_req *q, uint32_t *ret, unsigned *flags, s
 	if (!text)
 		return 0;
 	if (!*text || strlen(text) > 5 || strspn(text, "01234567") != strlen(text))
-		return err_set(e, ERR_INVALID, -EINVAL, "mode: octal, as 0644");
+		return err_set(e, ERR_INVALID, -EINVAL, "mode must be octal, as 0644");
 	for (const char *p = text; *p; p++)
 		mode = mode * 8 + (uint32_t)(*p - '0');
 	*ret = mode & 0777;
@@ -482,15 +483,15 @@ static int read_mode(const struct http_req *q, uint32_t *ret, unsigned *flags, s
 	return 0;
 }
 
-/* Whoever meant POST …&op=extract does not get its archive written as a file. */
+/* A PUT with op=extract, which must be a POST, is refused instead of writing the archive as a file. */
 static bool no_op(struct file_call *f, struct http_req *q)
 {
 	struct err e = { 0 };
 
 	if (!http_query(q, "op"))
 		return true;
-	err_set(&e, ERR_INVALID, -EINVAL, "op: none with PUT and DELETE");
-	err_remedy(&e, "POST has mkdir, move and extract, GET has stat, list, archive and watch");
+	err_set(&e, ERR_INVALID, -EINVAL, "op must be left out with PUT and DELETE");
+	err_remedy(&e, "POST accepts mkdir, move and extract; GET accepts stat, list, archive and watch");
 	file_call_fail(f, &e);
 	return false;
 }
@@ -533,7 +534,7 @@ static void move_body(struct call *c, const char *data, size_t len)
 		struct json_read j = JIN_INIT(o, &e);
 
 		if (!json_read_str(&j, "to", &to, FILE_PATH_MAX - 1) || !*to)
-			json_read_bad(&j, "to", "is needed");
+			json_read_bad(&j, "to", "is required");
 		r = json_read_end(&j);
 	}
 	if (r < 0) {
@@ -576,7 +577,7 @@ void post_files(void *arg, struct http_req *q, const struct route *r)
 	else if (op && !strcmp(op, "extract"))
 		archive_in(f);
 	else {
-		err_set(&e, ERR_INVALID, -EINVAL, "op: mkdir, move or extract");
+		err_set(&e, ERR_INVALID, -EINVAL, "op must be mkdir, move or extract");
 		file_call_fail(f, &e);
 	}
 }

@@ -126,19 +126,19 @@ void get_metrics(void *arg, struct http_req *q, const struct route *r)
 	struct err e = { 0 };
 
 	(void)r;
-	/* They tell of all tenants. */
+	/* The metrics cover all tenants. */
 	if (w.scope != SCOPE_ADMIN && strcmp(w.tenant->id, TENANT_DEFAULT)) {
-		err_set(&e, ERR_DENIED, -EPERM, "metrics are for admins, and for tenant '%s'", TENANT_DEFAULT);
+		err_set(&e, ERR_DENIED, -EPERM, "metrics are only for admins and for tenant '%s'", TENANT_DEFAULT);
 		http_fail(q, &e);
 		return;
 	}
-	put(&b, "sandboxes", "gauge", "Sandboxes there are.", a->s->sandboxes.count);
-	put(&b, "sandboxes_ready", "gauge", "Of them: ready, in pools.", pools_ready(a->s));
-	put(&b, "execs_running", "gauge", "Execs that run now.", a->s->running_execs);
-	put(&b, "spool_bytes", "gauge", "Output kept in files.", a->s->spooled.used);
+	put(&b, "sandboxes", "gauge", "Sandboxes that exist.", a->s->sandboxes.count);
+	put(&b, "sandboxes_ready", "gauge", "Sandboxes that are ready in pools.", pools_ready(a->s));
+	put(&b, "execs_running", "gauge", "Execs that are running.", a->s->running_execs);
+	put(&b, "spool_bytes", "gauge", "Bytes of output kept in files.", a->s->spooled.used);
 	put(&b, "requests_total", "counter", "Requests since the start.", a->requests);
-	put(&b, "refused_total", "counter", "Requests without a good token.", a->refused);
+	put(&b, "refused_total", "counter", "Requests without a valid token.", a->refused);
 	put(&b, "audit_records_total", "counter", "Records in the audit log.", audit_head(a->s->audit)->seq);
-	put(&b, "start_time_seconds", "gauge", "When the daemon started.", a->started_ns / 1000000000ULL);
+	put(&b, "start_time_seconds", "gauge", "Time at which the daemon started.", a->started_ns / 1000000000ULL);
 	http_send(q, 200, "text/plain; version=0.0.4", b.data, b.len);
 }

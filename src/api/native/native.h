@@ -32,7 +32,7 @@ route_fn get_files, put_files, post_files, delete_files;
 route_fn get_tenants, post_tenants, get_tenant, patch_tenant, delete_tenant;
 /* templates.c */
 route_fn put_template, get_template, get_templates, delete_template;
-/* Whose it is; NULL: it has been answered. With @ret_all an admin may say `*`: then NULL, and *ret_all is set. */
+/* The tenant of the call; NULL: an error was answered. With @ret_all an admin may pass `*`: NULL, and *ret_all is set. */
 struct tenant *call_tenant_of(struct call *c, bool *ret_all);
 /* pools.c */
 route_fn put_pool, get_pool, get_pools, delete_pool;

@@ -129,7 +129,7 @@ static int read_query(struct call *c, struct reader *r, struct err *e)
 	if (stream && !strcmp(stream, "stderr"))
 		r->stream = EXEC_ERR;
 	else if (stream && strcmp(stream, "stdout") && strcmp(stream, "tty"))
-		return err_set(e, ERR_INVALID, -EINVAL, "stream: stdout, stderr or tty");
+		return err_set(e, ERR_INVALID, -EINVAL, "stream must be stdout, stderr or tty");
 	if (offset)
 		rc = parse_u64(offset, &r->at, e);
 	r->follow = follow && strcmp(follow, "0");

@@ -23,9 +23,9 @@ static void put_body(struct call *c, const char *data, size_t len)
 		struct json_read in = JIN_INIT(o, &e);
 
 		if (!json_read_str(&in, "template", &template, NAME_MAX_LEN))
-			json_read_bad(&in, "template", "is needed");
+			json_read_bad(&in, "template", "is required");
 		if (!json_read_u64(&in, "min", &min, 0, POOL_MIN_MAX))
-			json_read_bad(&in, "min", "is needed");
+			json_read_bad(&in, "min", "is required");
 		json_read_u64(&in, "max", &max, 0, POOL_MAX_MAX);
 		r = json_read_end(&in);
 	}

@@ -1,4 +1,4 @@
-/* Who may come to a sandbox's ports; and connections to them. What is proxied is in api/port_proxy.c. */
+/* The access to a sandbox's ports, and tunnels to them. api/port_proxy.c forwards requests and bytes. */
 #include "api/native/native.h"
 #include "api/port.h"
 #include "base/base.h"
@@ -16,12 +16,12 @@ static uint16_t call_port(struct call *c)
 
 	if (parse_u64(text, &v, &e) == 0 && v >= 1 && v <= UINT16_MAX)
 		return (uint16_t)v;
-	err_set(&e, ERR_INVALID, -EINVAL, "'%.20s' is no port: want 1 to 65535", text);
+	err_set(&e, ERR_INVALID, -EINVAL, "invalid port '%.20s': must be 1 to 65535", text);
 	call_fail(c, &e);
 	return 0;
 }
 
-/* @p NULL: private. @text NULL or "": its token is not told (again). */
+/* @p NULL: private. @text: the port's token; NULL or "": it is not part of the answer. */
 static void put_port(struct json *j, const struct call *c, uint16_t number, const struct port *p, const char *text)
 {
 	const char *domain = c->api->ports_domain;
@@ -140,7 +140,7 @@ void get_tunnel(void *arg, struct http_req *q, const struct route *r)
 		port_tunnel(c, number);
 		return;
 	}
-	err_set(&e, ERR_INVALID, -EPROTO, "this is a connection: an upgrade is needed");
+	err_set(&e, ERR_INVALID, -EPROTO, "this endpoint carries a raw connection: the request must be an upgrade");
 	err_remedy(&e, "send `Connection: Upgrade` and `Upgrade: tcp`, or use `cloche port-forward`");
 	call_fail(c, &e);
 }

@@ -13,7 +13,7 @@ static void answer(struct call *c, int status, struct json *j)
 		call_json(c, status, j->buf);
 		return;
 	}
-	err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the answer does not fit");
+	err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the answer is too large");
 	call_fail(c, &e);
 }
 
@@ -52,7 +52,7 @@ static void body(struct call *c, const char *data, size_t len)
 		struct json_read j = JIN_INIT(o, &e);
 
 		if (!json_read_str(&j, "from", &from, 128))
-			json_read_bad(&j, "from", "the id or name of a fork is wanted");
+			json_read_bad(&j, "from", "must be the id or name of a fork");
 		json_read_bool(&j, "force", &w.force);
 		r = json_read_end(&j);
 	}

@@ -22,7 +22,7 @@ static void answer(struct call *c, struct sandbox **sandbox, unsigned n)
 		call_json(c, 201, &out);
 		return;
 	}
-	err_set(&e, ERR_EXHAUSTED, -E2BIG, "they were made, but do not fit into one answer");
+	err_set(&e, ERR_EXHAUSTED, -E2BIG, "the sandboxes were made, but the list does not fit into one answer");
 	call_fail(c, &e);
 }
 
@@ -63,7 +63,7 @@ static int replay(struct call *c, const struct tenant *t, const struct restore_p
 	if (r == 0)
 		return 0;
 	if (r > 0 && memcmp(row.body, p->idem_body, sizeof(row.body)))
-		r = err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+		r = err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for a different request");
 	for (const char *at = r > 0 ? row.answer : ""; r > 0 && *at && n < RESTORE_MAX;) {
 		char id[ID_SIZE];
 		size_t len = strcspn(at, " ");
@@ -72,7 +72,8 @@ static int replay(struct call *c, const struct tenant *t, const struct restore_p
 		snprintf(id, sizeof(id), "%.*s", (int)len, at);
 		b = map_get(&c->api->s->sandboxes, id);
 		if (!b || b->state == SANDBOX_ENDING || b->state == SANDBOX_MAKING)
-			r = err_set(&e, ERR_CONFLICT, -ENOENT, "a sandbox this Idempotency-Key made is gone");
+			r = err_set(&e, ERR_CONFLICT, -ENOENT,
+				    "a sandbox made with this Idempotency-Key has been removed");
 		list[n++] = b;
 		at += len + (at[len] == ' ');
 	}
@@ -97,11 +98,11 @@ static int read_plan(struct json_read *j, struct restore_plan *p)
 	json_read_u64(j, "count", &count, 1, RESTORE_MAX);
 	p->count = (unsigned)count;
 	if (names && json_array_size(names) > count)
-		return json_read_bad(j, "names", "more names than sandboxes");
+		return json_read_bad(j, "names", "has more names than there are sandboxes");
 	for (size_t i = 0; names && i < json_array_size(names); i++) {
 		p->names[i] = json_string_value(json_array_get(names, i));
 		if (!p->names[i])
-			return json_read_bad(j, "names", "an array of names is wanted");
+			return json_read_bad(j, "names", "must be an array of names");
 	}
 	return j->r;
 }
@@ -141,13 +142,13 @@ static void restore_body(struct call *c, const char *data, size_t len)
 
 		read_plan(&j, p);
 		if (json_read_str(&j, "as", &as, NAME_MAX_LEN) && p->count != 1)
-			json_read_bad(&j, "as", "only one can have this name: use `names`");
+			json_read_bad(&j, "as", "names one sandbox only: use `names`");
 		r = j.r;
 	}
 	if (r == 0 && as)
 		p->names[0] = as;
 	if (r == 0 && p->count > 1 && (json_object_get(o, "name") || json_object_get(o, "key")))
-		r = err_set(&e, ERR_INVALID, -EINVAL, "'name' and 'key' are for one sandbox: use `names`");
+		r = err_set(&e, ERR_INVALID, -EINVAL, "'name' and 'key' name one sandbox only: use `names`");
 	if (r < 0) {
 		checkpoint_unref(cp);
 		call_fail(c, &e);
@@ -212,7 +213,7 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 		struct json_read j = JIN_INIT(o, &e);
 
 		if (!json_read_str(&j, "checkpoint", &text, 64))
-			json_read_bad(&j, "checkpoint", "the id or name of one is wanted");
+			json_read_bad(&j, "checkpoint", "must be the id or name of a checkpoint");
 		json_read_str(&j, "as", &as, NAME_MAX_LEN);
 		secrets = json_read_any(&j, "secrets");
 		r = json_read_end(&j);

@@ -62,7 +62,7 @@ static void on_warm(void *arg, struct template *t, bool created, const struct er
 		return;
 	}
 	why = *e;
-	err_wrap(&why, 0, "its template must be made warm again (%.90s)", x->first.msg);
+	err_wrap(&why, 0, "the template must be warmed again (%.90s)", x->first.msg);
 	creating_done(c);
 	call_fail(c, &why);
 }
@@ -125,7 +125,7 @@ static int replay(struct call *c, const struct creating *w)
 	if (r == 0)
 		return 0;
 	if (r > 0 && memcmp(row.body, w->idem_body, sizeof(row.body)))
-		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for a different request");
 	else if (r > 0) {
 		b = map_get(&c->api->s->sandboxes, row.answer);
 		if (b && sandbox_seen(b)) {
@@ -133,7 +133,7 @@ static int replay(struct call *c, const struct creating *w)
 			call_sandbox_json(c, 201, b);
 			return 1;
 		}
-		err_set(&e, ERR_CONFLICT, -ENOENT, "the sandbox this Idempotency-Key made is gone");
+		err_set(&e, ERR_CONFLICT, -ENOENT, "the sandbox made with this Idempotency-Key has been removed");
 	}
 	call_fail(c, &e);
 	return 1;
@@ -150,7 +150,7 @@ int idem_read(struct call *c, const char *data, size_t len, char key[129], uint8
 	for (const char *p = given; *p; p++)
 		ascii = ascii && *p >= ' ' && *p < 0x7f;
 	if (!*given || strlen(given) > 128 || !ascii)
-		return err_set(e, ERR_INVALID, -EINVAL, "Idempotency-Key: 1 to 128 printable ASCII characters");
+		return err_set(e, ERR_INVALID, -EINVAL, "Idempotency-Key must be 1 to 128 printable ASCII characters");
 	m = EVP_MD_CTX_new();
 	ok = m && EVP_DigestInit_ex(m, EVP_sha256(), NULL) &&
 	     EVP_DigestUpdate(m, http_path(c->q), strlen(http_path(c->q)) + 1) && EVP_DigestUpdate(m, data, len) &&
@@ -253,9 +253,9 @@ static int read_filter(struct call *c, struct filter *f, struct err *e)
 			      .name = http_query(c->q, "name"),
 			      .cursor = http_query(c->q, "cursor") };
 	if (f->state && !is_state(f->state))
-		return err_set(e, ERR_INVALID, -EINVAL, "state: running, paused, hibernated, stopped or lost");
+		return err_set(e, ERR_INVALID, -EINVAL, "state must be running, paused, hibernated, stopped or lost");
 	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
-		return err_set(e, ERR_INVALID, -EINVAL, "limit: 1 to %d", LIST_MAX);
+		return err_set(e, ERR_INVALID, -EINVAL, "limit must be 1 to %d", LIST_MAX);
 	f->limit = (size_t)n;
 	for (size_t i = 0; i < http_query_count(c->q); i++) {
 		const char *key, *value;
@@ -308,7 +308,7 @@ void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
 		return;
 	}
 	if (f.cursor && sscanf(f.cursor, "%llu-%63s", &created, after) != 2) {
-		err_set(&e, ERR_INVALID, -EINVAL, "cursor: not one of ours");
+		err_set(&e, ERR_INVALID, -EINVAL, "cursor: invalid, pass the `next` of an earlier answer");
 		call_fail(c, &e);
 		return;
 	}
@@ -428,7 +428,7 @@ static void hibernate_body(struct call *c, const char *data, size_t len)
 		struct json_read j = JIN_INIT(o, &e);
 
 		if (read_memory(&j, &memory) > 0 && memory == MEMORY_NO)
-			json_read_bad(&j, "memory", "true or \"auto\" is wanted");
+			json_read_bad(&j, "memory", "must be true or \"auto\"");
 		read_network(&j, &network);
 		r = json_read_end(&j);
 	}
@@ -474,9 +474,9 @@ static void update_body(struct call *c, const char *data, size_t len)
 			m = json_read_object(&j, "metadata");
 			if (limits && (timeout != UINT64_MAX || has_idle || name || m))
 				json_read_bad(&j, "cpus, memory, disk, pids",
-					      "limits are changed by a call of their own");
+					      "must be changed in a separate call");
 		} else if (timeout == UINT64_MAX) {
-			json_read_bad(&j, "timeout", "is needed");
+			json_read_bad(&j, "timeout", "is required");
 		}
 		r = json_read_end(&j);
 	}

@@ -25,7 +25,7 @@ static int parse(const char *data, size_t len, json_t **ret, struct err *e)
 	int r = json_read_begin(data, len, ret, NULL);
 
 	if (r < 0)
-		err_set(e, ERR_INVALID, r, "JSON: an object {value, description} is wanted");
+		err_set(e, ERR_INVALID, r, "the body must be a JSON object {value, description}");
 	return r;
 }
 
@@ -36,11 +36,11 @@ static int decode(const char *coded, struct buf *value, struct err *e)
 	ssize_t got;
 
 	if (!to)
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "'value_base64': a secret has at most %u KiB",
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "'value_base64': must be at most %u KiB",
 			       VAULT_VALUE_MAX / 1024U);
 	got = base64_decode(coded, n, to);
 	if (got < 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "'value_base64': not base64");
+		return err_set(e, ERR_INVALID, -EINVAL, "'value_base64': invalid base64");
 	buf_added(value, (size_t)got);
 	return 0;
 }
@@ -69,7 +69,7 @@ static int put_secret_text(struct call *c, struct tenant *tenant, const char *da
 		json_read_str(&j, "value_base64", &coded, SIZE_MAX);
 		json_read_str(&j, "description", &description, SECRET_DESCRIPTION_MAX);
 		if (!text == !coded)
-			json_read_bad(&j, "value", "one of `value` and `value_base64` is needed");
+			json_read_bad(&j, "value", "is required, or `value_base64`");
 		r = json_read_end(&j);
 	}
 	if (r == 0 && coded)

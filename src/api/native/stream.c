@@ -16,7 +16,7 @@ struct sse_exec {
 	struct exec_watch watch;
 	struct standing standing;
 	struct buf out; /* events of this piece; lent to the connection while busy */
-	bool told; /* that it has started */
+	bool told; /* the start was reported */
 	bool busy, over;
 	char rest[2][4]; /* the beginning of a character */
 	size_t nrest[2];
@@ -106,7 +106,7 @@ static void on_data(void *arg, enum exec_stream s, const char *p, size_t len)
 	flush(t);
 }
 
-/* Not before its row is stored: whoever knows the id may come back. */
+/* Not before its row is stored: a client that knows the id may attach again. */
 static void say_started(struct sse_exec *t)
 {
 	const struct exec *x = t->c->exec;
@@ -229,7 +229,7 @@ void sse_exec_run(struct call *c, struct exec *x)
 	c->gone = on_gone;
 	call_audited(c);
 	sse_begin(c->q);
-	say_started(t); /* one that started at once told nobody: we were not watching yet */
+	say_started(t); /* an exec that started at once was not watched yet */
 	exec_watch(x, &t->watch, on_change, t);
 	api_stand(c->api, &t->standing, &c->who, on_stop, t);
 }

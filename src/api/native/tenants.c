@@ -145,7 +145,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 		struct json_read j = JIN_INIT(o, &e);
 
 		if (!json_read_str(&j, "id", &id, 256))
-			json_read_bad(&j, "id", "a name is needed");
+			json_read_bad(&j, "id", "is required");
 		read_quotas(&j, &quota);
 		read_rate(&j, &rate);
 		r = json_read_end(&j);

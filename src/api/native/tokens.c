@@ -1,6 +1,6 @@
 /*
- * Tokens are the admin's: who could make tokens for its own tenant could keep its way in beyond its token's end.
- * Others may see which there are in their tenant, from scope `sandbox` on.
+ * Only an admin may make tokens: a caller that could make tokens for its own tenant could keep its access beyond the end
+ * of its token. With scope `sandbox` a caller may list the tokens of its tenant.
  */
 #include "api/native/native.h"
 #include "base/base.h"

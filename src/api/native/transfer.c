@@ -27,7 +27,7 @@ struct transfer {
 	struct sha256 sum; /* of the bytes so far, but for a signature */
 	uint8_t tail[SIGNER_BLOCK]; /* import: the last bytes that came, which may be one */
 	size_t ntail;
-	bool verify; /* import: only with a signature of somebody who is trusted */
+	bool verify; /* import: only with a signature by a trusted key */
 	bool begun, held, stream_over, body_over, child_over;
 	int r;
 	struct err e;
@@ -209,7 +209,7 @@ static int put_manifest(const struct checkpoint *cp, int *ret, struct err *e)
 {
 	AUTO(buf_done) struct buf text = BUF_INIT(4 * MIB);
 	AUTO_CLOSE int fd = memfd_create("manifest", MFD_CLOEXEC);
-	int r = fd < 0 ? err_sys(e, ERR_EXHAUSTED, -errno, "make a file in memory") : export_manifest(cp, &text, e);
+	int r = fd < 0 ? err_sys(e, ERR_EXHAUSTED, -errno, "make an in-memory file") : export_manifest(cp, &text, e);
 
 	if (r == 0 && (fd_write_all(fd, text.data, text.len) < 0 || lseek(fd, 0, SEEK_SET) < 0))
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a manifest");
@@ -306,7 +306,7 @@ static void in_gone(struct call *c)
 
 static void on_writable(uv_poll_t *p, int status, int events);
 
-/* It reads no more: the rest of the body is thrown away, and the answer tells why. */
+/* It reads no more: the rest of the body is dropped, and the answer names the reason. */
 static void stop_feeding(struct transfer *t)
 {
 	stop_stream(t);
@@ -399,7 +399,7 @@ static int judge_tail(struct transfer *t, struct err *e)
 	return r == -ENOKEY && !t->verify ? 0 : r;
 }
 
-/* What was unpacked so far must not come to a good end: bytes that nobody could know make the file another one. */
+/* Makes the unpacking of a refused file fail at its end: random bytes are appended, so that its checksum is wrong. */
 static bool spoil(struct transfer *t)
 {
 	uint8_t junk[64];
@@ -452,15 +452,15 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 	int rc = w.name && *w.name ? name_check(w.name, &e) : 0;
 
 	if (rc == 0 && w.isolation && strcmp(w.isolation, "container") && strcmp(w.isolation, "vm"))
-		rc = err_set(&e, ERR_INVALID, -EINVAL, "isolation: \"container\" or \"vm\" is wanted");
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "isolation must be \"container\" or \"vm\"");
 	if (rc == 0 && network && strcmp(network, "keep") && strcmp(network, "none"))
-		rc = err_set(&e, ERR_INVALID, -EINVAL, "network: \"none\" or \"keep\" is wanted");
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "network must be \"none\" or \"keep\"");
 	if (rc == 0 && mounts && strcmp(mounts, "keep") && strcmp(mounts, "none"))
-		rc = err_set(&e, ERR_INVALID, -EINVAL, "mounts: \"none\" or \"keep\" is wanted");
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "mounts must be \"none\" or \"keep\"");
 	if (rc == 0 && verify && strcmp(verify, "1") && strcmp(verify, "0") && strcmp(verify, "true") && strcmp(verify, "false"))
-		rc = err_set(&e, ERR_INVALID, -EINVAL, "verify: \"true\" or \"false\" is wanted");
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "verify must be \"true\" or \"false\"");
 	if (rc == 0 && w.label && strlen(w.label) > LABEL_MAX)
-		rc = err_set(&e, ERR_INVALID, -EINVAL, "label: at most %d bytes", LABEL_MAX);
+		rc = err_set(&e, ERR_INVALID, -EINVAL, "label must be at most %d bytes", LABEL_MAX);
 	if (rc < 0) {
 		call_fail(c, &e);
 		return;

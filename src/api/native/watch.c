@@ -51,7 +51,7 @@ static void on_event(void *arg, const struct file_event *x)
 	jout_end(&j);
 	if (jout_done(&j) == 0)
 		sse_event(f->c->q, NULL, kind_name(x->kind), b.data, b.len);
-	/* A client that does not read makes the worker wait, and the kernel then tells of an overflow. */
+	/* When the client does not read, the worker waits, and the kernel then reports an overflow. */
 	if (http_queued(f->c->q) > HTTP_HIGH)
 		file_hold(f->op);
 }

@@ -202,7 +202,7 @@ static int read_restore(const char *data, size_t len, json_t **ret, const char *
 		return r;
 	j = (struct json_read)JIN_INIT(*ret, e);
 	if (!json_read_str(&j, "checkpoint_id", ret_text, 64))
-		json_read_bad(&j, "checkpoint_id", "is needed");
+		json_read_bad(&j, "checkpoint_id", "is required");
 	if (json_read_str(&j, "new_name", ret_name, SIZE_MAX) && j.r == 0)
 		j.r = name_check(*ret_name, e);
 	return j.r;

@@ -14,7 +14,7 @@ static json_t *read_env(struct json_read *j, const json_t *list)
 		const char *eq = text ? strchr(text, '=') : NULL;
 
 		if (!eq || eq == text) {
-			json_read_bad(j, "env", "a list of \"NAME=VALUE\" is wanted");
+			json_read_bad(j, "env", "must be an array of \"NAME=VALUE\"");
 			break;
 		}
 		json_object_setn_new(env, text, (size_t)(eq - text), json_string(eq + 1));
@@ -27,12 +27,12 @@ static json_t *read_command(struct json_read *j)
 	const json_t *list = json_read_array(j, "command", EXEC_ARGS_MAX);
 
 	if (!list)
-		json_read_bad(j, "command", "is needed: a list of texts");
+		json_read_bad(j, "command", "is required: an array of strings");
 	else if (!json_array_size(list))
-		json_read_bad(j, "command", "cannot be empty");
+		json_read_bad(j, "command", "must not be empty");
 	for (size_t i = 0; list && i < json_array_size(list); i++)
 		if (!json_is_string(json_array_get(list, i)))
-			json_read_bad(j, "command", "a list of texts is wanted");
+			json_read_bad(j, "command", "must be an array of strings");
 	return list && j->r == 0 ? json_copy(json_object_get(j->o, "command")) : NULL;
 }
 

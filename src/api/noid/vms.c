@@ -91,7 +91,7 @@ static void on_made(void *arg, struct sandbox *b, bool found, const struct err *
 	noid_answer_vm(c, 201, b);
 }
 
-/* Emulated machines are slow: who wants those says so. */
+/* Emulated virtual machines are slow: they are only used when the configuration says so. */
 static const char *tier_of(const struct api *a)
 {
 	bool fast = !strcmp(a->noid_isolation, "auto") && a->s->o.kvm;
@@ -128,14 +128,14 @@ static int read_create(const struct api *a, const json_t *from, bool admin, stru
 	AUTO(json_decref) json_t *own = NULL;
 
 	if (!json_read_str(&j, "name", &name, SIZE_MAX))
-		json_read_bad(&j, "name", "is needed");
+		json_read_bad(&j, "name", "is required");
 	if (j.r == 0)
 		j.r = name_check(name, e);
 	json_read_u64(&j, "cpus", &cpus, 1, 1000);
 	json_read_u64(&j, "mem_mib", &mem, 1, 1U << 24);
 	json_read_str(&j, "network", &network, 64);
 	if (j.r == 0 && network && strcmp(network, "isolated"))
-		json_read_bad(&j, "network", "\"isolated\", or nothing");
+		json_read_bad(&j, "network", "must be \"isolated\" or be left out");
 	if (j.r < 0)
 		return j.r;
 	own = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s}", "name", name, "isolation", tier_of(a), "user", "root", "cpus", (json_int_t)cpus,

@@ -123,7 +123,7 @@ static int leave_net(const struct env *v, struct err *e)
 	/* Without root there is no way back into the host's; this process has no use for a network. */
 	int r = v->rootless ? 0 : sys_setns(v->net, CLONE_NEWNET);
 
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "return to our own network namespace") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "return to the host's network namespace") : 0;
 }
 
 /*
@@ -275,7 +275,7 @@ static int copy_holder(struct env *v, struct blank_start *start, struct blank *s
 	memcpy(fds + STASH_JOIN, start->join, start->njoin * sizeof(int));
 	fds[STASH_JOIN + start->njoin] = s->cgroup.dir[0];
 	r = stash_agent(start->stash, &q, fds, STASH_JOIN + start->njoin + q.group, &s->pid, &s->pidfd);
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "copy a holder") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "copy the descriptor of a socket owner") : 0;
 }
 
 static int clone_child(struct env *v, struct blank_start *start, struct blank *s, struct err *e)
@@ -306,7 +306,9 @@ static int clone_child(struct env *v, struct blank_start *start, struct blank *s
 		return r;
 	if (pid < 0) {
 		err_sys(e, kind_of((int)pid), (int)pid, "make namespaces (user, pid, mount, ipc, uts)");
-		err_remedy(e, pid == -EAGAIN ? "the host has no room for more processes (pid_max, threads-max, pids.max)" : "see `cloche doctor`");
+		err_remedy(e, pid == -EAGAIN ?
+				      "the host has reached its limit of processes (pid_max, threads-max, pids.max)" :
+				      "see `cloche doctor`");
 		return (int)pid;
 	}
 	s->pid = (pid_t)pid;
@@ -560,7 +562,7 @@ static int remove_groups(struct env *v, struct cgroup *c, struct err *e)
 	for (int tries = 0; tries < CLEANUP_TRIES && (tries == 0 || r < 0); tries++) {
 		if (tries) {
 			__atomic_fetch_add(&v->cleanup_retries, 1, __ATOMIC_RELAXED);
-			log_warn("cgroup %s: %s; once more", c->name, why.msg);
+			log_warn("cgroup %s: %s; trying again", c->name, why.msg);
 		}
 		r = cgroup_remove_wait(&v->cgroups, c->name, c->mask, 2000, &why);
 	}
@@ -569,7 +571,7 @@ static int remove_groups(struct env *v, struct cgroup *c, struct err *e)
 		if (e)
 			*e = why;
 		else
-			log_error("cgroup %s stays behind: %s", c->name, why.msg);
+			log_error("cannot remove cgroup %s: %s", c->name, why.msg);
 	}
 	cgroup_done(c);
 	return r;

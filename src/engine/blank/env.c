@@ -75,7 +75,7 @@ void env_stage_clear(struct env *v)
 			r = sys_unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 		if (r < 0) {
 			__atomic_fetch_add(&v->cleanup_failures, 1, __ATOMIC_RELAXED);
-			log_error("%s stays behind: %s", path, strerror(-r));
+			log_error("cannot remove %s: %s", path, strerror(-r));
 			v->stage_keep = ++v->stage_next;
 			break;
 		}
@@ -111,7 +111,7 @@ static int become_root(struct err *e)
 
 	r = sys_unshare(CLONE_NEWUSER | CLONE_NEWNS);
 	if (r < 0) {
-		err_sys(e, ERR_UNSUPPORTED, r, "not root, and no user namespace can be made");
+		err_sys(e, ERR_UNSUPPORTED, r, "not root, and user namespaces cannot be made");
 		err_remedy(e, "run as root, or allow them: sysctl kernel.unprivileged_userns_clone=1 (Debian), "
 			      "kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces>0");
 		return r;
@@ -172,7 +172,7 @@ static int default_cache(bool rootless, char *buf, size_t size, struct err *e)
 		n = snprintf(buf, size, "%s/.cache/cloche", home);
 	else
 		n = snprintf(buf, size, "/tmp/cloche-%u", (unsigned)geteuid());
-	return (size_t)n < size ? 0 : err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: path too long");
+	return (size_t)n < size ? 0 : err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: the path is too long");
 }
 
 /*
@@ -314,7 +314,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 		return r;
 	v->net = sys_openat(AT_FDCWD, "/proc/self/ns/net", O_RDONLY | O_CLOEXEC, 0);
 	if (v->net < 0)
-		return err_sys(e, ERR_INTERNAL, v->net, "open our network namespace");
+		return err_sys(e, ERR_INTERNAL, v->net, "open the host's network namespace");
 	r = image_host_open(o->cache ? o->cache : cache, !v->rootless, &v->image, e);
 	if (r == 0 && v->stage)
 		r = open_stage(e);
@@ -348,7 +348,7 @@ int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 	v.disk = o->disk;
 	v.resolver = o->resolver;
 	if (o->vm && (size_t)snprintf(v.vm, sizeof(v.vm), "%s", o->vm) >= sizeof(v.vm))
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "folder of templates: path too long");
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "folder of templates: the path is too long");
 	v.vm_ready = o->vm_ready;
 	v.accel = o->accel;
 	image_host_init(&v.image);

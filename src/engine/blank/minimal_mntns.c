@@ -38,7 +38,7 @@ static int enter(int image, int layers, struct err *e)
 		r = sys_umount2(".", 2 /* MNT_DETACH */);
 	if (r == 0)
 		r = sys_chdir("/");
-	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "pool: make a slim root") : 0;
+	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "pool: make a minimal root") : 0;
 }
 
 int minimal_mntns_enter(const struct env *v, struct image_host *ret, struct err *e)
@@ -78,7 +78,7 @@ int minimal_mntns_enter(const struct env *v, struct image_host *ret, struct err 
 			grouped = group_stock_fill(&img.groups, img.base);
 		/* Agents mount their groups themselves then. */
 		if (r >= 0 && grouped < 0 && v->cgroups.version == 1)
-			log_warn("pool: no tree of control groups stands ahead: %s", strerror(-grouped));
+			log_warn("pool: cannot prepare a tree of control groups: %s", strerror(-grouped));
 	}
 	if (r < 0) {
 		image_host_done(&img);

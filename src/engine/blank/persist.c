@@ -19,7 +19,7 @@ int persist_prepare(struct env *v, struct blank *s, struct err *e)
 	int pair[2], r = record_start(s->pid, &s->started);
 
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "read when the agent was started");
+		return err_sys(e, ERR_INTERNAL, r, "read the start time of the agent");
 	r = sys_socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
@@ -48,7 +48,7 @@ static int tell(struct blank *s, uint32_t id, const int *fds, unsigned n, struct
 	frame_head(out, FRAME_KEEP, (uint8_t)n, id, 0);
 	r = fd_send(s->sock, out, sizeof(out), fds, n);
 	if (r < 0)
-		return err_sys(e, ERR_LOST, r, "tell the agent to stay");
+		return err_sys(e, ERR_LOST, r, "send the agent the command to persist");
 	/* The agent's end is the agent's; the other end stays here as well. */
 	fd_close(TAKE_FD(s->take));
 	return 0;
@@ -65,7 +65,7 @@ int persist_ahead(struct env *v, struct blank *s, int meminfo, int writable, str
 	if (r >= 0)
 		r = table_set_ahead(s->table, true);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "open what the agent keeps");
+		return err_sys(e, ERR_INTERNAL, r, "open the agent's persistent files");
 	r = tell(s, FRAME_KEEP_AHEAD, fds, FRAME_KEEP_FDS, e);
 	if (r == 0)
 		s->again = TAKE_FD(again);
@@ -105,7 +105,7 @@ int persist_start(struct env *v, struct blank *s, int meminfo, int writable, con
 	if (s->again < 0)
 		r = persist_now(s, meminfo, writable, more, e);
 	else if ((r = table_set_ahead(s->table, false)) < 0)
-		err_sys(e, ERR_INTERNAL, r, "tell the agent to stay");
+		err_sys(e, ERR_INTERNAL, r, "send the agent the command to persist");
 	if (r < 0)
 		return r;
 	fd_close(TAKE_FD(s->again));
@@ -145,7 +145,7 @@ int persist_attach(struct blank *s, int *ret, struct err *e)
 		s->give = r < 0 ? -1 : r;
 	}
 	if (s->give < 0)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox is not ready yet");
 	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
@@ -153,9 +153,9 @@ int persist_attach(struct blank *s, int *ret, struct err *e)
 	theirs = pair[1];
 	r = fd_send_now(s->give, "a", 1, &theirs, 1);
 	if (r == -EAGAIN)
-		return err_set(e, ERR_CONFLICT, r, "the sandbox was attached to too often while it was paused");
+		return err_set(e, ERR_CONFLICT, r, "too many connections to the sandbox were made while it was paused");
 	if (r < 0)
-		return err_sys(e, ERR_LOST, r, "reach the agent");
+		return err_sys(e, ERR_LOST, r, "connect to the agent");
 	*ret = TAKE_FD(ours);
 	return 0;
 }
@@ -258,7 +258,7 @@ static void bury(struct env *v, const struct record *rec)
 			cgroup_done(&c);
 		}
 		if (cgroup_remove_wait(&v->cgroups, name, v->cgroups.have, HEARD_MS, &e) < 0)
-			log_error("a sandbox that ended without its warden: %s", e.msg);
+			log_error("a sandbox whose warden has ended: %s", e.msg);
 		slots_give(&v->slots, rec->slot, -1);
 	}
 	records_clear(&v->records, rec->slot);

@@ -20,9 +20,9 @@ static int open_dir(const char *path, struct err *e)
 	if (dir < 0)
 		return err_sys(e, ERR_INVALID, dir, "open the folder '%s'", path);
 	if (fstat(dir, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "look at '%s'", path);
+		return err_sys(e, ERR_INTERNAL, -errno, "read the status of '%s'", path);
 	if (st.st_uid != geteuid() || st.st_mode & 022) {
-		err_set(e, ERR_DENIED, -EPERM, "'%s': others may write there", path);
+		err_set(e, ERR_DENIED, -EPERM, "'%s': other users may write to it", path);
 		err_remedy(e, "it must belong to root, mode 0700");
 		return -EPERM;
 	}
@@ -46,7 +46,7 @@ int records_open(struct records *ret, const char *dir, struct err *e)
 		return err_sys(e, ERR_INTERNAL, fd, "open %s/boxes", dir);
 	r = file_lock(fd);
 	if (r == -EAGAIN || r == -EACCES)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "'%s': another warden has it", dir);
+		return err_set(e, ERR_CONFLICT, -EBUSY, "'%s': another warden uses it", dir);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "lock %s/boxes", dir);
 	x.fd = TAKE_FD(fd);

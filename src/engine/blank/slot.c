@@ -56,7 +56,7 @@ static int take(struct slots *s, int fd, uint32_t *ret, struct err *e)
 		if (r != -EAGAIN && r != -EACCES)
 			return err_sys(e, ERR_INTERNAL, r, "lock slot %u", slot);
 	}
-	err_set(e, ERR_EXHAUSTED, -EAGAIN, "all %u sandbox slots of this machine are taken", SLOT_COUNT);
+	err_set(e, ERR_EXHAUSTED, -EAGAIN, "all %u sandbox slots of this host are in use", SLOT_COUNT);
 	err_remedy(e, "end sandboxes that are no longer needed");
 	return -EAGAIN;
 }
@@ -86,7 +86,7 @@ int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e)
 	int r;
 
 	if (fd < 0)
-		return err_sys(e, ERR_INTERNAL, fd, "open the file of slots again");
+		return err_sys(e, ERR_INTERNAL, fd, "reopen the file of slots");
 	pthread_mutex_lock(&s->lock);
 	r = take(s, fd, ret, e);
 	/* As strong against whoever wants the slot, and can be shared with who is to have it: slots_share(). */

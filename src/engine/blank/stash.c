@@ -119,7 +119,7 @@ int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_
 	struct stash s;
 
 	stash_init(&s);
-	r = start ? take_group(v, &s, limit, e) : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a holder");
+	r = start ? take_group(v, &s, limit, e) : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a socket owner");
 	if (r < 0)
 		goto fail;
 	r = sys_socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
@@ -133,7 +133,7 @@ int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_
 				 .njoin = s.place.cgroup.njoin };
 	r = launch(v, start, &s);
 	if (r < 0) {
-		err_sys(e, ERR_INTERNAL, r, "start a holder");
+		err_sys(e, ERR_INTERNAL, r, "start a socket owner");
 		goto fail;
 	}
 	fd_close(TAKE_FD(theirs)); /* its own is the last: we hear of its end */

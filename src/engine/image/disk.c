@@ -101,8 +101,9 @@ int disk_size(int file, uint64_t size, struct err *e)
 	int r = size > INT64_MAX ? -EFBIG : sys_ftruncate(file, (off_t)size);
 
 	if (r == -EFBIG || r == -EINVAL) {
-		err_set(e, ERR_REFUSED, r, "disk: a file of %llu bytes is more than the file system here can have", (unsigned long long)size);
-		err_remedy(e, "ask for a smaller disk");
+		err_set(e, ERR_REFUSED, r, "disk: a file of %llu bytes is larger than the file system here allows",
+			(unsigned long long)size);
+		err_remedy(e, "request a smaller disk");
 		return r;
 	}
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "disk: size %llu", (unsigned long long)size) : 0;
@@ -120,7 +121,7 @@ int disk_new(uint64_t size, uint64_t inodes, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "disk: a layer on disk needs at least 4M");
 	file = sys_openat(AT_FDCWD, DISK_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (file < 0)
-		return err_sys(e, ERR_UNSUPPORTED, file, "disk layer: a nameless file in " DISK_FOLDER);
+		return err_sys(e, ERR_UNSUPPORTED, file, "disk layer: make an unnamed file in " DISK_FOLDER);
 	r = disk_size(file, size, e);
 	if (r == 0)
 		r = disk_format(file, inodes ? inodes : size / 8192, e);
@@ -169,7 +170,7 @@ static int disk_find(int dir, const char *id, struct err *e)
 	int r;
 
 	if (file == -ENOENT)
-		return err_set(e, ERR_LOST, -ENODATA, "the sandbox's disk is gone");
+		return err_set(e, ERR_LOST, -ENODATA, "the sandbox's disk does not exist any longer");
 	if (file < 0)
 		return err_sys(e, ERR_INTERNAL, file, "open disk '%s'", id);
 	r = disk_lock(file, e);

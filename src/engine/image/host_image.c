@@ -402,7 +402,7 @@ int host_image_fill(int dir, bool devices, struct err *e)
 	if (r == 0)
 		r = fill_base(dir);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "make the skeleton of image 'host'");
+		return err_sys(e, ERR_INTERNAL, r, "make the root of image 'host'");
 	if (!devices)
 		return 0;
 	r = sys_mkdirat(dir, "dev", 0755);
@@ -412,7 +412,9 @@ int host_image_fill(int dir, bool devices, struct err *e)
 		r = fill_dev(dev);
 	if (r < 0) {
 		err_sys(e, ERR_UNSUPPORTED, r, "make device nodes for image 'host'");
-		err_remedy(e, "CAP_MKNOD and a cache folder on a filesystem without nodev are needed (CLOCHE_CACHE=DIR)");
+		err_remedy(
+			e,
+			"CAP_MKNOD and a cache folder on a filesystem without nodev are required (CLOCHE_CACHE=DIR)");
 	}
 	return r < 0 ? r : 0;
 }

@@ -113,7 +113,8 @@ static int check_owner(int fd, const char *path, struct err *e)
 	if (fstat(fd, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "stat %s", path);
 	if (st.st_uid != geteuid() || st.st_mode & 022) {
-		err_set(e, ERR_DENIED, -EPERM, "cache folder %s: it must belong to us and be writable by no one else", path);
+		err_set(e, ERR_DENIED, -EPERM,
+			"cache folder %s: must belong to this user and be writable by no other user", path);
 		err_remedy(e, "chown and chmod go-w it, or set CLOCHE_CACHE to another folder");
 		return -EPERM;
 	}
@@ -159,7 +160,8 @@ int image_host_open(const char *cache_path, bool devices, struct image_host *ret
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "open image 'host' in %s/%s", cache_path, name);
 	if (devices && fstatvfs(dev, &vfs) == 0 && vfs.f_flag & ST_NODEV) {
-		err_set(e, ERR_UNSUPPORTED, -ENODEV, "cache folder %s: its filesystem is mounted nodev", cache_path);
+		err_set(e, ERR_UNSUPPORTED, -ENODEV, "cache folder %s: its filesystem is mounted with nodev",
+			cache_path);
 		err_remedy(e, "set CLOCHE_CACHE to a folder on a filesystem that allows device nodes");
 		return -ENODEV;
 	}
@@ -246,8 +248,8 @@ int image_open(const char *path, int *ret_fd, struct err *e)
 	int fd = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 
 	if (fd == -ENOENT || fd == -ENOTDIR) {
-		err_set(e, ERR_NOT_FOUND, fd, "image '%s': no such folder", path);
-		err_remedy(e, "give 'host' or the folder of a root filesystem");
+		err_set(e, ERR_NOT_FOUND, fd, "image '%s': the folder does not exist", path);
+		err_remedy(e, "use 'host' or the folder of a root filesystem");
 		return fd;
 	}
 	if (fd < 0)

@@ -37,7 +37,7 @@ static void leave(const struct kernel_look *l)
 	if (r < 0)
 		r = enter(l->net);
 	if (r < 0)
-		log_error("the watch cannot return to our own network namespace: errno %d", -r);
+		log_error("the watch cannot return to the host's network namespace: errno %d", -r);
 }
 
 int kernel_sockets_bound(const struct kernel_look *l, struct socket_bpf *b, uint64_t most, struct socket_bpf_entry *ret)

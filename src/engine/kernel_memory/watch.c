@@ -184,7 +184,8 @@ static void make_room(const struct kernel_look *l, uint64_t have, uint64_t bytes
 	be_quick(false);
 	fd_put(base, path, text);
 	if (!v2 && put_limit(l) < 0)
-		log_error("sandbox %s: its memory limit stays at %llu bytes", l->cgroup->name, (unsigned long long)(have - bytes));
+		log_error("sandbox %s: its memory limit remains at %llu bytes", l->cgroup->name,
+			  (unsigned long long)(have - bytes));
 	be_quick(true);
 }
 
@@ -266,7 +267,8 @@ static uint64_t ask(struct kernel_watched *x, struct kernel_usage *u, unsigned *
 			u->bytes[i] = r < 0 ? 0 : bytes;
 		else if (!(x->failed & 1U << i)) {
 			x->failed |= 1U << i;
-			log_warn("sandbox %s: how much its %s hold is not known: errno %d", x->cgroup.name, kernel_kind_name(1 + i), -r);
+			log_warn("sandbox %s: the size of its %s is unknown: errno %d", x->cgroup.name,
+				 kernel_kind_name(1 + i), -r);
 		}
 		all += u->bytes[i];
 		*most = u->bytes[i] > u->bytes[*most] ? i : *most;
@@ -319,8 +321,10 @@ static bool look(struct kernel_watch *w, struct kernel_watched *x, struct kernel
 	x->risen = 0;
 	u->kills++;
 	u->killed_by = 1 + most;
-	log_info("sandbox %s: %llu KiB of %s and %llu KiB of memory, more than its limit of %llu KiB: what runs in it is ended", x->cgroup.name,
-		 (unsigned long long)u->bytes[most] / KIB, kernel_kind_name(1 + most), (unsigned long long)have / KIB, (unsigned long long)x->look.memory / KIB);
+	log_info("sandbox %s: %llu KiB of %s and %llu KiB of memory exceed its limit of %llu KiB: its processes are "
+		 "ended",
+		 x->cgroup.name, (unsigned long long)u->bytes[most] / KIB, kernel_kind_name(1 + most),
+		 (unsigned long long)have / KIB, (unsigned long long)x->look.memory / KIB);
 	return true;
 }
 
@@ -497,8 +501,10 @@ static void pool_divide(struct kernel_watch *w, enum kernel_pool_id id)
 
 		u.kills++;
 		u.killed_by = KERNEL_POOLS_FIRST + id;
-		log_info("sandbox %s: its tenant's sandboxes have taken more than %llu of %s, and it has %llu of that: what runs in it is ended", x->cgroup.name,
-			 (unsigned long long)share, kernel_kind_name(u.killed_by), (unsigned long long)x->taken);
+		log_info("sandbox %s: its tenant's sandboxes use more than %llu of %s, of which it uses %llu: its "
+			 "processes are ended",
+			 x->cgroup.name, (unsigned long long)share, kernel_kind_name(u.killed_by),
+			 (unsigned long long)x->taken);
 		x->taken = 0;
 		enter_busy(w, x);
 		leave_busy(w, x, &u, true);
@@ -622,7 +628,7 @@ struct kernel_watch *kernel_watch_new(const struct kernel_watch_opts *o)
 	pthread_condattr_destroy(&a);
 	/* Attaching takes milliseconds: not for a single sandbox. */
 	if (o->persist && !o->rootless && socket_bpf_new(o->host, &w->bpf, &e) < 0)
-		log_info("%s: the number of sockets is not bounded; their memory is watched all the same", e.msg);
+		log_info("%s: the number of sockets is not limited; their memory is still watched", e.msg);
 	return w;
 }
 
@@ -658,7 +664,8 @@ static void bound(struct kernel_watch *w, struct kernel_watched *x)
 	if (r == 0)
 		x->look.sockets = x->bound = most;
 	else if (w->bpf && r != -ESRCH)
-		log_warn("sandbox %s: its sockets are not bounded by BPF: errno %d; they are watched all the same", x->cgroup.name, -r);
+		log_warn("sandbox %s: its sockets are not limited by BPF: errno %d; they are still watched",
+			 x->cgroup.name, -r);
 }
 
 void kernel_watch_free(struct kernel_watch *w)

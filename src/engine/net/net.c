@@ -36,8 +36,8 @@ static int leave(const struct env *v, int r, struct err *e)
 
 	if (back == 0)
 		return r;
-	log_error("cannot return to our own network namespace: errno %d", -back);
-	return r < 0 ? r : err_sys(e, ERR_INTERNAL, back, "return to our own network namespace");
+	log_error("cannot return to the host's network namespace: errno %d", -back);
+	return r < 0 ? r : err_sys(e, ERR_INTERNAL, back, "return to the host's network namespace");
 }
 
 /* Closing it takes a wait that nobody should have. */
@@ -174,7 +174,7 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 
 	if (r == 0 && !had && !ret_sockets) {
 		r = err_set(e, ERR_CONFLICT, -ENETDOWN, "the sandbox was made without a network");
-		err_remedy(e, "ask for its sockets, too");
+		err_remedy(e, "request its sockets, too");
 	}
 	/* In a machine there is a second one, which only leads to this one. */
 	if (r == 0 && s->vm)
@@ -193,7 +193,7 @@ int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, i
 	int r;
 
 	if (s->vm) /* what is inside is behind its agent's socket */
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a virtual machine's network is its own");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the network of a virtual machine cannot be entered");
 	r = enter(&s->blank, e);
 	if (r < 0)
 		return r;

@@ -126,7 +126,7 @@ static int make(struct pool *p, struct blank_start *start, const struct pool_gue
 	r = blank_make(p->env, start, p->env->controllers, 0, &it.blank, e);
 	/* Who has no use for a network must not suffer from one that cannot be made; who has is told when asking. */
 	if (r < 0 && start->steer && r != -EPIPE && r != -ETIMEDOUT) {
-		log_warn("no network stands ahead: %s", e->msg);
+		log_warn("cannot prepare a network: %s", e->msg);
 		start->steer = NULL;
 		r = blank_make(p->env, start, p->env->controllers, 0, &it.blank, e);
 	}

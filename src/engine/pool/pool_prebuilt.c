@@ -110,7 +110,7 @@ static int send_restore(struct pool *p, const struct pool_item *it, const struct
 			fds[frame_restore_fds(&x).groups] = -1; /* its own */
 		fd_close_many(fds + 1, MEM_PAGE_FILES);
 	}
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "make a memory image ready") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare a memory image") : 0;
 }
 
 /* All that a create would do but handing it out. One that fails is no loss: whoever comes is told why. */
@@ -128,7 +128,7 @@ static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec
 	if (r == 0 && p->env->persist && spec->flags & SPEC_MEMORY)
 		r = send_restore(p, it, spec, &e);
 	if (r < 0) {
-		log_warn("nothing stands ahead: %s", e.msg);
+		log_warn("no sandbox can be prebuilt: %s", e.msg);
 		return r;
 	}
 	fd_close(TAKE_FD(it->root.store));
@@ -311,7 +311,7 @@ void pool_prebuild_layered(struct pool *p)
 		it.blank.limits = want;
 		it.blank.limited = r == 0;
 		if (r < 0)
-			log_warn("nothing stands ahead: %s", e.msg);
+			log_warn("no sandbox can be prebuilt: %s", e.msg);
 	}
 	it.blank.tenant = spec.tenant;
 	if (r == 0)

@@ -156,7 +156,7 @@ static int start_holder(struct pool *p, const struct sandbox_spec *spec, struct 
 	else
 		h = make_room(p, bytes);
 	if (r >= 0 && !h)
-		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "a memory image of %llu MiB is too large to be held",
+		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "a memory image of %llu MiB is too large to be shared",
 			    (unsigned long long)(bytes / MIB));
 	if (r >= 0)
 		r = stash_start(p->env, fds, (uint32_t)n - 1, p->share.host, bytes, &s, e);
@@ -189,7 +189,7 @@ static int get_holder(struct pool *p, const struct sandbox_spec *spec, struct sh
 	if (!h)
 		return start_holder(p, spec, ret, e);
 	*ret = h;
-	return h->failed ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this image cannot be held") : 0;
+	return h->failed ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this image cannot be shared") : 0;
 }
 
 /* ---- sandboxes -------------------------------------------------------------------------------------------------- */

@@ -75,7 +75,7 @@ int premount_make(struct env *v, const struct image_host *img, const struct blan
 	if (r >= 0 && o->disk && !v->stage) {
 		r = apart = sys_openat(y.writable, SHOWN_APART, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 		if (r < 0)
-			err_sys(e, ERR_INTERNAL, r, "open what a sandbox is shown of its use");
+			err_sys(e, ERR_INTERNAL, r, "open the files that show a sandbox its use");
 	}
 	if (r >= 0)
 		r = send_mounts(dir, y.writable, apart >= 0 ? apart : y.writable, s, !v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);

@@ -96,8 +96,8 @@ static int layer(struct build *b, int dirfd, const char *path, const char *what)
 		mnt = mount_clone(dirfd, path, LAYER_ATTRS, -1);
 	}
 	if (mnt == -EINVAL && b->root->idmapped) {
-		err_set(b->e, ERR_UNSUPPORTED, mnt, "%s: this kernel cannot give its filesystem the sandbox's user ids",
-			what);
+		err_set(b->e, ERR_UNSUPPORTED, mnt,
+			"%s: this kernel cannot map the sandbox's user ids on its filesystem", what);
 		err_remedy(b->e, "put the image on ext4, xfs or btrfs (tmpfs from Linux 6.3 on)");
 		return mnt;
 	}
@@ -398,7 +398,8 @@ static int open_store(struct build *b)
 		return err_set(b->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
 	mnt = mount_clone(from, "", LAYER_ATTRS, b->blank->userns);
 	if (mnt == -EINVAL) {
-		err_set(b->e, ERR_UNSUPPORTED, mnt, "layers: this kernel cannot give their filesystem the sandbox's user ids");
+		err_set(b->e, ERR_UNSUPPORTED, mnt,
+			"layers: this kernel cannot map the sandbox's user ids on their filesystem");
 		err_remedy(b->e, "put them on ext4, xfs or btrfs");
 		return mnt;
 	}
@@ -452,7 +453,8 @@ static int add_mount(struct build *b, const struct spec_mount *m)
 	if (fstat(src, &st) < 0)
 		return err_sys(b->e, ERR_INTERNAL, -errno, "mount source '%s'", m->src);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
-		return err_set(b->e, ERR_INVALID, -EINVAL, "mount source '%s': only folders and regular files", m->src);
+		return err_set(b->e, ERR_INVALID, -EINVAL, "mount source '%s': must be a folder or regular file",
+			       m->src);
 	if (base) {
 		map = idmap_new(st.st_uid, base + b->spec->uid, st.st_gid, base + b->spec->gid, b->e);
 		if (map < 0)
@@ -463,12 +465,13 @@ static int add_mount(struct build *b, const struct spec_mount *m)
 	if (mnt == -EINVAL && map >= 0 && m->read_only)
 		mnt = mount_clone(src, "", attrs, -1);
 	if (mnt == -EINVAL && map < 0 && !base) {
-		err_set(b->e, ERR_UNSUPPORTED, mnt, "mount '%s': without root, not with other mounts below it", m->src);
+		err_set(b->e, ERR_UNSUPPORTED, mnt, "mount '%s': other mounts are below it, which needs root", m->src);
 		err_remedy(b->e, "mount a folder further down, or run as root");
 		return mnt;
 	}
 	if (mnt == -EINVAL) {
-		err_set(b->e, ERR_UNSUPPORTED, mnt, "mount '%s': its filesystem cannot be given the sandbox's user ids", m->src);
+		err_set(b->e, ERR_UNSUPPORTED, mnt,
+			"mount '%s': the sandbox's user ids cannot be mapped on its filesystem", m->src);
 		err_remedy(b->e, "mount it read-only (:ro), or from ext4, xfs, btrfs");
 		return mnt;
 	}
@@ -516,7 +519,7 @@ static int open_premount(struct build *b, unsigned cpus, struct premount *premou
 
 	if (o.disk && b->env->rootless) {
 		err_set(b->e, ERR_UNSUPPORTED, -EPERM, "a layer on disk needs root (loop device)");
-		err_remedy(b->e, "run as root, or keep what is written in memory (--storage memory)");
+		err_remedy(b->e, "run as root, or keep written files in memory (--storage memory)");
 		return -EPERM;
 	}
 	if (premount->writable >= 0 && !o.disk) {
@@ -558,7 +561,7 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 	if (r == 0) {
 		r = premount_show(&root.premount, spec->limits.memory, spec->limits.cpu_milli);
 		if (r < 0)
-			err_sys(e, ERR_INTERNAL, r, "write what the sandbox is shown of its size");
+			err_sys(e, ERR_INTERNAL, r, "write the files that show a sandbox its size");
 	}
 	env_stage_clear(v);
 	if (r < 0) {

@@ -147,7 +147,7 @@ static int take_over(int writable, const struct writable_opts *o, struct err *e)
 			return map;
 		r = mount_map_ids(writable, map);
 		if (r < 0)
-			return err_sys(e, ERR_UNSUPPORTED, r, "give the files of a disk other owners");
+			return err_sys(e, ERR_UNSUPPORTED, r, "change the owners of the files of a disk");
 	}
 	r = tree_remove(writable, "shm");
 	if (r == 0 || r == -ENOENT)
@@ -163,7 +163,7 @@ static int writable_kept(struct env *v, const struct writable_opts *o, struct er
 	int r;
 
 	if (v->disks < 0)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "no disks are kept here");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden keeps no disks");
 	writable = disk_kept(v->disks, o->kept, o->again ? DISK_AGAIN : DISK_NEW, o->size, o->inodes, e);
 	if (writable < 0)
 		return writable;
@@ -182,7 +182,7 @@ static int writable_kept(struct env *v, const struct writable_opts *o, struct er
 	if (r == 0) {
 		r = put_apart(v, writable);
 		if (r < 0)
-			err_sys(e, ERR_INTERNAL, r, "prepare what a sandbox is shown of its use");
+			err_sys(e, ERR_INTERNAL, r, "prepare the files that show a sandbox its use");
 	}
 	if (r < 0 && !o->again)
 		sys_unlinkat(v->disks, o->kept, 0);

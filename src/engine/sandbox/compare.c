@@ -60,7 +60,7 @@ static int live_state(const struct warden_sandbox *s, const struct sandbox_spec 
 		return err_set(e, ERR_REFUSED, -EINVAL,
 			       "only states of the same image and kind of root can be compared");
 	if (s->root.premount.writable < 0)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox is not ready yet");
 	ret->writable = s->root.premount.writable;
 	ret->uid_base = s->blank.uid_base;
 	ret->layers = s->layers;
@@ -81,7 +81,8 @@ static int sealed_state(const struct warden *w, const struct sandbox_spec *spec,
 	r = w->layers ? layers_check(w->layers, spec, e)
 		      : err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
 	if (r == 0 && layers_unverified(w->layers, spec))
-		r = err_set(e, ERR_REFUSED, -EAGAIN, "a layer's files were not compared with its manifest");
+		r = err_set(e, ERR_REFUSED, -EAGAIN,
+			    "the files of a layer have not been verified against its manifest");
 	return r;
 }
 
@@ -148,11 +149,11 @@ int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd
 
 	if ((c->to_spec->flags | c->from_spec->flags) & SPEC_VM || (c->from && c->from->vm) || (c->to && c->to->vm)) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "disks of virtual machines cannot be compared");
-		err_remedy(e, "use isolation 'container', or compare inside");
+		err_remedy(e, "use isolation 'container', or compare inside the sandbox");
 		return -EOPNOTSUPP;
 	}
 	if (reap(w, false) >= AT_ONCE) {
-		err_set(e, ERR_EXHAUSTED, -EAGAIN, "as many comparisons are under way as can be");
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "too many comparisons are in progress");
 		err_remedy(e, "try again in a moment");
 		return -EAGAIN;
 	}

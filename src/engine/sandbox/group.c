@@ -69,12 +69,12 @@ int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgrou
 	}
 	if (g->count >= GROUPS_MAX || g->last == UINT32_MAX) {
 		err_set(e, ERR_EXHAUSTED, -EAGAIN, "the sandbox has %u exec groups", g->count);
-		err_remedy(e, "end execs that are no longer needed, or what they left running");
+		err_remedy(e, "end execs that are no longer needed, or processes that they left running");
 		return -EAGAIN;
 	}
 	fd = cgroup_child_make(h, c, g->last + 1, by);
 	if (fd == -EOPNOTSUPP)
-		return err_set(e, ERR_UNSUPPORTED, fd, "exec groups: no pids controller for us");
+		return err_set(e, ERR_UNSUPPORTED, fd, "exec groups: the pids controller is not available");
 	if (fd < 0)
 		return err_sys(e, ERR_INTERNAL, fd, "make an exec group");
 	g->count++;
@@ -87,7 +87,7 @@ int groups_kill(const struct groups *g, const struct cgroup_host *h, const struc
 	int r = n > g->last || listed(g->free, g->nfree, n) ? -ENOENT : cgroup_child_kill(h, c, n);
 
 	if (r == -ENOENT)
-		return err_set(e, ERR_NOT_FOUND, r, "no exec group has this number");
+		return err_set(e, ERR_NOT_FOUND, r, "no exec group with this number");
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "end an exec group") : 0;
 }
 
@@ -97,14 +97,14 @@ int groups_end(struct groups *g, const struct cgroup_host *h, const struct cgrou
 	int r;
 
 	if (n > g->last)
-		return err_set(e, ERR_NOT_FOUND, -ENOENT, "no exec group has this number");
+		return err_set(e, ERR_NOT_FOUND, -ENOENT, "no exec group with this number");
 	if (listed(g->free, g->nfree, n) || listed(g->late, g->nlate, n))
 		return 0;
 	r = put_away(g, h, c, n);
 	if (r == 0 || r == -ENOENT)
 		return 0;
 	if (r != -EBUSY)
-		return err_sys(e, ERR_INTERNAL, r, "put an exec group away");
+		return err_sys(e, ERR_INTERNAL, r, "remove an exec group");
 	late = realloc(g->late, (g->nlate + 1) * sizeof(*late));
 	if (!late)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an exec group");

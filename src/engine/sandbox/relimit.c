@@ -29,20 +29,22 @@ static int may(const struct warden_sandbox *s, const struct spec_limits *l, stru
 	const struct cgroup_limits *now = &s->blank.limits;
 
 	if (s->vm) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot change while it lives");
-		err_remedy(e, "make another one");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a running virtual machine cannot be changed");
+		err_remedy(e, "make another sandbox");
 		return -EOPNOTSUPP;
 	}
 	if (s->restoring)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being restored");
 	if ((l->memory && !s->memory) || (l->pids && !now->pids) || (l->cpu_milli && !now->cpu_milli)) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a limit that was lifted cannot be set while the sandbox runs");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			"a limit that was removed cannot be set while the sandbox runs");
 		err_remedy(e, "hibernate it, change the limit, and let it wake up");
 		return -EOPNOTSUPP;
 	}
 	/* Its processes are bound to as many, and would not use more. */
 	if (l->cpu_milli && cpus_of(l->cpu_milli) > cpus_of(now->cpu_milli) && procfs_cpus(l->cpu_milli) != procfs_cpus(now->cpu_milli)) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "cpus: it sees %u, and cannot be given more while it runs", cpus_of(now->cpu_milli));
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			"cpus: the sandbox sees %u CPUs, and cannot get more while it runs", cpus_of(now->cpu_milli));
 		err_remedy(e, "hibernate it, change the limit, and let it wake up");
 		return -EOPNOTSUPP;
 	}
@@ -62,9 +64,10 @@ static int refuse_below_use(const struct env *v, const struct warden_sandbox *s,
 
 	if (memory >= s->memory || cgroup_stat(&v->cgroups, &s->blank.cgroup, &st) < 0 || st.memory + GROWS <= memory)
 		return 0;
-	err_set(e, ERR_CONFLICT, -EBUSY, "memory limit: %llu bytes are in use, files that were read included; the limit must be 1 MiB more",
+	err_set(e, ERR_CONFLICT, -EBUSY,
+		"memory limit: %llu bytes are in use, including cached files; the limit must be 1 MiB more",
 		(unsigned long long)st.memory);
-	err_remedy(e, "end what uses it, or hibernate the sandbox, change the limit, and let it wake up");
+	err_remedy(e, "end processes that use it, or hibernate the sandbox, change the limit, and let it wake up");
 	return -EBUSY;
 }
 
@@ -92,7 +95,7 @@ static void show_cpus(const struct warden_sandbox *s)
 	int r = shown_write(s->root.premount.writable, "cpu.max", text, procfs_cpu_max(text, sizeof(text), s->blank.limits.cpu_milli));
 
 	if (r < 0 && r != -ENOENT) /* one that an older warden made has none */
-		log_warn("slot %u: cpu.max inside tells the old limit: %s", s->blank.slot, strerror(-r));
+		log_warn("slot %u: cpu.max inside shows the old limit: %s", s->blank.slot, strerror(-r));
 }
 
 int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_limits *want, struct err *e)
@@ -107,7 +110,7 @@ int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_
 	r = put_all(w, s, &now, e);
 	if (r < 0) {
 		if (put_all(w, s, &was, NULL) < 0)
-			log_error("slot %u: its limits are not what they were", s->blank.slot);
+			log_error("slot %u: its limits are not the previous ones", s->blank.slot);
 		return r;
 	}
 	s->memory = now.memory;

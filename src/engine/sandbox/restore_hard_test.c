@@ -138,7 +138,7 @@ static bool named(const struct mem_head *h, uint64_t odd)
 
 	while (i-- && (i % 2 != odd || !(file[i].flags & 1) || file[i].path.len >= sizeof(path)))
 		;
-	snprintf(path, sizeof(path), "'%.*s' is not the one", (int)file[i].path.len, (const char *)bytes + file[i].path.off);
+	snprintf(path, sizeof(path), "'%.*s' is not the same file", (int)file[i].path.len, (const char *)bytes + file[i].path.off);
 	file[i].mtime_ns += 1;
 	ok = rt_create(&w, &spec, &b) && try(meta, meta_len) && strstr(res.why, path) && agent_lives() && rt_destroy(&w, &b);
 	file[i].mtime_ns -= 1;
@@ -168,7 +168,7 @@ TEST(an_image_that_was_changed_is_refused_with_a_reason_and_leaves_nobody)
 	for (uint64_t i = 0; i < h->section[MEM_S_FILE].n; i++)
 		file[i].mtime_ns += 1;
 	CHECK(try(meta, meta_len));
-	CHECK_CONTAINS(res.why, "is not the one it was");
+	CHECK_CONTAINS(res.why, "is not the same file");
 	for (uint64_t i = 0; i < h->section[MEM_S_FILE].n; i++)
 		file[i].mtime_ns -= 1;
 	CHECK(agent_lives());

@@ -689,7 +689,7 @@ TEST(what_was_made_ready_ahead_is_used_let_go_of_or_begun_anew_but_never_believe
 			fds[0] = openat(m.out, "meta", O_RDONLY | O_CLOEXEC);
 			fds[1] = mount_open_file(m.out, "pages");
 			CHECK(rt_send_fds(&b, fds, 1, &res));
-			CHECK(strstr(res.why, "is not the one it was"));
+			CHECK(strstr(res.why, "is not the same file"));
 			CHECK(!held_child(b.agent));
 			fd_close_many(fds, 2);
 		} else { /* somebody wanted something else */

@@ -82,7 +82,8 @@ static int make_groups(struct warden *w, struct warden_sandbox *s, uint32_t n, i
 
 		fds[i] = i ? groups_new(&s->groups, &w->env.cgroups, &s->blank.cgroup, blank_agent_uid(&s->blank), &number, e) : TAKE_FD(s->blank.group);
 		if (fds[i] < 0)
-			return i ? fds[i] : err_set(e, ERR_INTERNAL, -ENOENT, "the first exec group is gone");
+			return i ? fds[i] :
+				   err_set(e, ERR_INTERNAL, -ENOENT, "the first exec group does not exist any longer");
 		assert(number == i + 1);
 	}
 	return 0;
@@ -120,7 +121,7 @@ static int send_restore(struct warden *w, struct warden_sandbox *s, struct err *
 		frame_head(out, FRAME_RESTORE, (uint8_t)at.n, 0, (uint32_t)n);
 		r = fd_send(s->blank.sock, out, FRAME_HEAD + (size_t)n, fds, at.n);
 		if (r < 0)
-			err_sys(e, ERR_LOST, r, "tell the agent to restore");
+			err_sys(e, ERR_LOST, r, "send the agent the restore command");
 	}
 	fd_close_many(group, MEMORY_EXECS_MAX);
 	return r;
@@ -135,7 +136,7 @@ void warden_cuts(struct warden *w, const struct warden_sandbox *s, struct memory
 	if (r == 0 && !s->vm)
 		r = memory_cuts(m.meta, &m.head, ret, &e);
 	if (r < 0)
-		log_error("what was cut of a sandbox's connections is not told: %s", e.msg);
+		log_error("the list of a sandbox's cut connections is incomplete: %s", e.msg);
 }
 
 int restoring_start(struct warden *w, struct warden_sandbox *s, struct err *e)
@@ -179,7 +180,7 @@ static int refused(const struct frame *f, struct err *e)
 	struct frame_failed x;
 
 	if (frame_failed_decode(f, &x) < 0)
-		return err_set(e, ERR_LOST, -EBADMSG, "restore: the agent's answer makes no sense");
+		return err_set(e, ERR_LOST, -EBADMSG, "restore: invalid answer from the agent");
 	if (x.stage == FRAME_STAGE_RESTORE && x.text && x.text[0]) {
 		char text[FRAME_FAILED_TEXT_MAX + 1];
 
@@ -205,20 +206,20 @@ static int listen_to(struct restoring *x, struct warden_done *ret)
 			       1 :
 			       err_set(&ret->e, ERR_TIMEOUT, -ETIMEDOUT, "restore: the agent does not answer");
 	if (n <= 0)
-		return err_set(&ret->e, ERR_LOST, -EPIPE, "restore: the agent is gone");
+		return err_set(&ret->e, ERR_LOST, -EPIPE, "restore: the agent has ended");
 	x->len += (size_t)n;
 	while ((used = frame_decode(x->in, x->len, &f)) > 0) {
 		if (f.type == FRAME_RESTORED)
 			return frame_restored_decode(&f, &ret->restored) == 0 ?
 				       0 :
-				       err_set(&ret->e, ERR_LOST, -EBADMSG, "restore: the agent's answer makes no sense");
+				       err_set(&ret->e, ERR_LOST, -EBADMSG, "restore: invalid answer from the agent");
 		if (f.type == FRAME_FAILED)
 			return refused(&f, &ret->e);
 		x->len -= (size_t)used;
 		memmove(x->in, x->in + used, x->len);
 	}
 	if (used < 0 || x->len == sizeof(x->in))
-		return err_set(&ret->e, ERR_LOST, -EBADMSG, "restore: the agent talks nonsense");
+		return err_set(&ret->e, ERR_LOST, -EBADMSG, "restore: protocol error from the agent");
 	return 1;
 }
 

@@ -150,7 +150,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	if (r < 0)
 		log_error("slot %u: its memory limit may be too low: errno %d", rec->slot, -r);
 	if (rec->flags & RECORD_RESTORING) {
-		log_warn("slot %u: its warden died while it was being restored", rec->slot);
+		log_warn("slot %u: its warden ended while it was being restored", rec->slot);
 		return warden_destroy(w, s, e);
 	}
 	if (s->flags & SPEC_VM && (r = vm_adopt(w, s, rec, e)) < 0) {
@@ -490,7 +490,8 @@ static int check(struct warden *w, const struct sandbox_spec *spec, struct err *
 	if (r == 0 && spec->layers)
 		r = sealing_check(w, spec, e);
 	if (r == 0 && spec->flags & SPEC_MEMORY && !w->env.persist)
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory is restored by a warden that keeps its sandboxes");
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			    "memory can only be restored by a warden that keeps its sandboxes");
 	return r;
 }
 
@@ -654,7 +655,8 @@ int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e)
 
 int warden_disk_remove(struct warden *w, const char *id, enum disk_end end, struct err *e)
 {
-	return w->env.disks < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "no disks are kept here") : disk_remove(w->env.disks, id, end, e);
+	return w->env.disks < 0 ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden keeps no disks") :
+				  disk_remove(w->env.disks, id, end, e);
 }
 
 static int refuse_busy(const struct warden_sandbox *s, struct err *e)
@@ -694,7 +696,7 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 	if (r == 0 && s->vm)
 		r = vm_run_again(s->vm, e);
 	if (r == 0 && s->blank.recorded && records_flag(&w->env.records, s->blank.slot, late_flag(s)) < 0)
-		log_error("slot %u: its record still says that it is paused", s->blank.slot);
+		log_error("slot %u: its record still has it as paused", s->blank.slot);
 	if (r == 0)
 		s->frozen = false;
 	return r;

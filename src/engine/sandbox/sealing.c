@@ -85,7 +85,7 @@ void sealing_settle_found(struct warden *w)
 		int r = manifest_unsettled(f.m) ? seal_settle_found(w->workers, w->env.layers, layers_watch(w->layers), w->settles, f.m) : 0;
 
 		if (r < 0)
-			log_error("layer '%s' stays unsettled: %s", f.id, strerror(-r));
+			log_error("layer '%s' remains unsettled: %s", f.id, strerror(-r));
 	}
 }
 
@@ -113,7 +113,8 @@ int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err 
 			    err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
 
 	if (r == 0 && !layers_good(w->layers, spec))
-		r = err_set(e, ERR_REFUSED, -EAGAIN, "a layer's files were not compared with its manifest");
+		r = err_set(e, ERR_REFUSED, -EAGAIN,
+			    "the files of a layer have not been verified against its manifest");
 	return r;
 }
 
@@ -122,14 +123,14 @@ static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const 
 	if (!w->layers)
 		return no_layers(e);
 	if (s->sealing) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed already");
+		err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is already being sealed");
 		err_remedy(e, "try again in a moment");
 		return -EBUSY;
 	}
 	if (layers_find(w->layers, id))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a layer '%s'", id);
+		return err_set(e, ERR_CONFLICT, -EEXIST, "layer '%s' already exists", id);
 	if (s->root.premount.writable < 0)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox is not ready yet");
 	return 0;
 }
 
@@ -139,7 +140,7 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 	int table;
 
 	if (!(s->blank.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER)))
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: no freezer for this sandbox");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: the sandbox has no freezer");
 	table = s->blank.recorded ? persist_table(&s->blank) : -EOPNOTSUPP;
 	if (table == -EOPNOTSUPP || table == -EBADF || table == -EBADMSG)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: its agent has no table of execs");
@@ -162,7 +163,8 @@ static int source_unsettled(const struct warden *w, const struct warden_sandbox 
 		int r = layers_unsettled(w->layers, s->layer[n]);
 
 		if (r < 0)
-			return err_sys(e, ERR_INTERNAL, r, "layer '%s', which the sandbox stands on, could not be written", s->layer[n]);
+			return err_sys(e, ERR_INTERNAL, r,
+				       "layer '%s', which the sandbox is based on, cannot be written", s->layer[n]);
 		if (r)
 			memcpy(from->unsettled_id[from->unsettled++], s->layer[n], ID_SIZE);
 	}
@@ -229,7 +231,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 	persist_settle(&s->blank);
 	/* A machine's memory is always part of it: its disk alone is in the middle of something. */
 	if (s->vm && from.refuses_network) {
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "connections of a virtual machine are not known outside of it");
+		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			    "connections of a virtual machine are not visible from outside");
 		err_remedy(e, "leave `network` out");
 	} else if (s->vm) {
 		r = vm_seal_begin(w, s, &from, e);
@@ -359,7 +362,8 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		if (r == -EAGAIN) {
 			ret->result = 0; /* it is looked at again */
 		} else if (r == -ECANCELED || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO) {
-			err_sys(&ret->e, r == -EIO ? ERR_INTERNAL : ERR_EXHAUSTED, r, "look at layer '%s'", x->m.id);
+			err_sys(&ret->e, r == -EIO ? ERR_INTERNAL : ERR_EXHAUSTED, r, "read the status of layer '%s'",
+				x->m.id);
 		} else {
 			layers_settled(w->layers, &x->m, r);
 			layers_verdict(w->layers, x->m.id, r == 0);

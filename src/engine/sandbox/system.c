@@ -104,7 +104,7 @@ static int send_in(struct visit *v, struct err *e)
 		return err_sys(e, ERR_EXHAUSTED, (int)pid, "start a process");
 	while (waitpid((pid_t)pid, NULL, __WALL) < 0 && errno == EINTR)
 		;
-	return v->r < 0 ? err_sys(e, ERR_INTERNAL, v->r, "lay a writable /usr over that of the sandbox") : 0;
+	return v->r < 0 ? err_sys(e, ERR_INTERNAL, v->r, "mount a writable /usr over the sandbox's /usr") : 0;
 }
 
 bool system_later(const struct warden *w, const struct sandbox_spec *spec)
@@ -158,9 +158,10 @@ static int all_writable(const struct root *root, struct err *e)
 		struct statvfs fs;
 
 		if (fstatvfs(root->fds[i], &fs) < 0)
-			return err_sys(e, ERR_INTERNAL, -errno, "look at the new %s", root->setup.mounts.mount[i].target);
+			return err_sys(e, ERR_INTERNAL, -errno, "read the status of the new %s",
+				       root->setup.mounts.mount[i].target);
 		if (fs.f_flag & ST_RDONLY) {
-			err_set(e, ERR_EXHAUSTED, -ENOSPC, "the sandbox's disk has no room for it");
+			err_set(e, ERR_EXHAUSTED, -ENOSPC, "the sandbox's disk has no space for it");
 			err_remedy(e, "remove files in it");
 			return -ENOSPC;
 		}
@@ -186,7 +187,7 @@ static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 	if (r < 0 || !v.which)
 		return r;
 	r = make_room(v.copy);
-	r = r < 0 ? err_sys(e, ERR_INTERNAL, r, "make room in the writable layer") :
+	r = r < 0 ? err_sys(e, ERR_INTERNAL, r, "make space in the writable layer") :
 		    root_system(&w->env, &w->env.image, &s->blank, v.copy, v.which, &root, e);
 	if (r < 0) {
 		fd_close(v.copy);
@@ -212,7 +213,7 @@ int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e)
 	if (flags == s->flags)
 		return 0;
 	if (s->root.premount.writable < 0)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox does not stand yet");
+		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox is not ready yet");
 	r = lay_over(w, s, e);
 	if (r < 0)
 		return r;

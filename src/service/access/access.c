@@ -20,7 +20,7 @@ int scope_parse(const char *text, enum scope *ret, struct err *e)
 			return 0;
 		}
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "no scope '%.32s': it is read, exec, sandbox or admin", text);
+	return err_set(e, ERR_INVALID, -EINVAL, "unknown scope '%.32s': must be read, exec, sandbox or admin", text);
 }
 
 struct json *access_note(struct access *x, const char *kind, const struct audit_rec *who)

@@ -30,8 +30,10 @@ int mounts_may(const struct service_opts *o, const struct tenant *t, const struc
 
 		if (may_have(o, t, path))
 			continue;
-		err_set(e, ERR_DENIED, -EACCES, "mount source '%.100s': not below a folder that tenant '%s' may have mounted", path, t->id);
-		err_remedy(e, "the administrator names it with --allow-mount (allow_mount = /folder, or %s:/folder)", t->id);
+		err_set(e, ERR_DENIED, -EACCES, "mount source '%.100s': not below a folder that tenant '%s' may mount",
+			path, t->id);
+		err_remedy(e, "an administrator can allow it with --allow-mount (allow_mount = /folder, or %s:/folder)",
+			   t->id);
 		return -EACCES;
 	}
 	return 0;

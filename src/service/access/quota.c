@@ -30,7 +30,7 @@ static uint64_t value(const struct tenant_quota *q, size_t i)
 int tenant_take(struct tenant *t, const struct tenant_quota *want, struct err *e)
 {
 	if (t->gone)
-		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "tenant '%s' is gone", t->id);
+		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "tenant '%s' was removed", t->id);
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
 		uint64_t quota = value(&t->quota, i), used = value(&t->used, i), more = value(want, i);
 		const char *unit = fields[i].unit;
@@ -39,9 +39,9 @@ int tenant_take(struct tenant *t, const struct tenant_quota *want, struct err *e
 		if (!more || (!quota && more <= UINT64_MAX - used) || (used <= quota && more <= quota - used))
 			continue;
 		err_set(e, ERR_QUOTA, -EDQUOT,
-			"tenant '%s': its quota of %s is %" PRIu64 "%s; %" PRIu64 " in use, %" PRIu64 " more asked for",
+			"tenant '%s': its quota of %s is %" PRIu64 "%s; %" PRIu64 " in use, %" PRIu64 " more requested",
 			t->id, fields[i].name, quota, unit, used, more);
-		err_remedy(e, "delete something, ask for less, or have the quota raised");
+		err_remedy(e, "delete something, request less, or have the quota raised");
 		return -EDQUOT;
 	}
 	tenant_force(t, want);

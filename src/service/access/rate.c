@@ -11,12 +11,12 @@ int rate_check(const struct rate_rule *r, struct err *e)
 	if (!r->points)
 		return 0;
 	if (r->points > RATE_POINTS_MAX)
-		return err_set(e, ERR_INVALID, -ERANGE, "rate: %" PRIu64 " points are more than %llu", r->points,
-			       RATE_POINTS_MAX);
+		return err_set(e, ERR_INVALID, -ERANGE, "rate: %" PRIu64 " points are more than the limit of %llu",
+			       r->points, RATE_POINTS_MAX);
 	if (!r->window_ms)
 		return err_set(e, ERR_INVALID, -EINVAL, "rate: points need a window");
 	if (r->window_ms > RATE_MS_MAX || r->block_ms > RATE_MS_MAX)
-		return err_set(e, ERR_INVALID, -ERANGE, "rate: window and block are at most 31 days");
+		return err_set(e, ERR_INVALID, -ERANGE, "rate: window and block must be at most 31 days");
 	return 0;
 }
 

@@ -29,10 +29,10 @@ static int check_name(const char *id, struct err *e)
 	while (n <= TENANT_NAME_MAX && (small(id[n]) || (n && (id[n] == '_' || id[n] == '-'))))
 		n++;
 	if (!n || n > TENANT_NAME_MAX || id[n])
-		return err_set(
-			e, ERR_INVALID, -EINVAL,
-			"'%.40s' is no name for a tenant: up to %d of a-z, 0-9, _ and -, the first a letter or digit",
-			id, TENANT_NAME_MAX);
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'%.40s': the name of a tenant must be up to %d characters of a-z, 0-9, _ and -, "
+			       "starting with a letter or digit",
+			       id, TENANT_NAME_MAX);
 	return 0;
 }
 
@@ -135,7 +135,7 @@ int tenant_add(struct access *x, const char *id, const struct tenant_quota *quot
 	if (rate && (r = rate_check(rate, e)) < 0)
 		return r;
 	if (tenant_find(x, id))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "there is a tenant '%s' already", id);
+		return err_set(e, ERR_CONFLICT, -EEXIST, "tenant '%s' already exists", id);
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "tenant '%s'", id);
@@ -183,7 +183,7 @@ int tenant_remove(struct access *x, struct tenant *t, const struct audit_rec *wh
 	int r;
 
 	if (!strcmp(t->id, TENANT_DEFAULT))
-		return err_set(e, ERR_CONFLICT, -EBUSY, "tenant '%s' stays", t->id);
+		return err_set(e, ERR_CONFLICT, -EBUSY, "tenant '%s' cannot be removed", t->id);
 	if (t->used.sandboxes || t->used.checkpoints) {
 		err_set(e, ERR_CONFLICT, -EBUSY, "tenant '%s' has %s", t->id,
 			t->used.sandboxes ? "sandboxes" : "checkpoints");

@@ -257,10 +257,10 @@ static int check_token_name(const char *name, struct err *e)
 	size_t n = strlen(name);
 
 	if (n > TOKEN_NAME_MAX)
-		return err_set(e, ERR_INVALID, -E2BIG, "a token's name has at most %d bytes", TOKEN_NAME_MAX);
+		return err_set(e, ERR_INVALID, -E2BIG, "a token's name must be at most %d bytes", TOKEN_NAME_MAX);
 	for (size_t i = 0; i < n; i++) {
 		if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-			return err_set(e, ERR_INVALID, -EINVAL, "a token's name has no control characters");
+			return err_set(e, ERR_INVALID, -EINVAL, "a token's name must not contain control characters");
 	}
 	return 0;
 }
@@ -331,7 +331,7 @@ int token_add_known(struct access *x, struct tenant *t, const char *name, enum s
 	while (n <= KNOWN_MAX && text[n] > ' ' && text[n] < 0x7f)
 		n++;
 	if (n < KNOWN_MIN || n > KNOWN_MAX || text[n])
-		return err_set(e, ERR_INVALID, -EINVAL, "a token has %d to %d printable characters and no spaces",
+		return err_set(e, ERR_INVALID, -EINVAL, "a token must have %d to %d printable characters and no spaces",
 			       KNOWN_MIN, KNOWN_MAX);
 	token_text_hash(text, hash);
 	known = table_find(x, hash, 32);
@@ -339,7 +339,7 @@ int token_add_known(struct access *x, struct tenant *t, const char *name, enum s
 		return add(x, t, name, scope, 0, NULL, text, who, NULL, e);
 	if (known->token->tenant == t && known->token->scope == scope && known == &known->token->key)
 		return 0;
-	return err_set(e, ERR_CONFLICT, -EEXIST, "this token is known already, as %s of tenant '%s'",
+	return err_set(e, ERR_CONFLICT, -EEXIST, "this token already exists, as %s of tenant '%s'",
 		       scope_name(known->token->scope), known->token->tenant->id);
 }
 
@@ -352,7 +352,7 @@ int token_rotate(struct access *x, struct token *k, uint64_t grace_ms, const str
 	int r;
 
 	if (grace_ms > RATE_MS_MAX)
-		return err_set(e, ERR_INVALID, -ERANGE, "a grace of more than 31 days");
+		return err_set(e, ERR_INVALID, -ERANGE, "the grace period must be at most 31 days");
 	r = table_room(x);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "rotate a token");
@@ -428,7 +428,7 @@ int token_check(struct access *x, const char *text, struct token **ret, struct t
 		k = NULL;
 	}
 	if (!k)
-		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "this token is not known here");
+		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "unknown token");
 	if (k->expires_ns && now >= k->expires_ns)
 		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "the token has expired");
 	*ret = k;

@@ -152,7 +152,7 @@ static int load(struct service *s, const struct checkpoint_row *row, struct err 
 	int r;
 
 	if (!t || !id_valid(row->id))
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "no such tenant, or no id");
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "its tenant does not exist, or it has no id");
 	c = checkpoint_alloc(s, t);
 	snprintf(c->id, sizeof(c->id), "%s", row->id);
 	snprintf(c->sandbox, sizeof(c->sandbox), "%s", row->sandbox);
@@ -196,7 +196,7 @@ static int on_row(void *arg, const struct checkpoint_row *row)
 	struct err e = { 0 };
 
 	if (load(s, row, &e) < 0) {
-		log_error("checkpoint %s cannot be read from the store and is left alone: %s", row->id, e.msg);
+		log_error("checkpoint %s cannot be read from the store and is not touched: %s", row->id, e.msg);
 		layer_hold(s, row->id); /* not ours to throw away */
 	}
 	return 0;
@@ -279,7 +279,7 @@ static int reserve(struct checkpoint *c, struct err *e)
 
 	name_key(c, c->name, key);
 	if (map_get(&c->service->checkpoint_names, key))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "sandbox '%s' has a checkpoint '%s' already", c->sandbox_name,
+		return err_set(e, ERR_CONFLICT, -EEXIST, "sandbox '%s' already has a checkpoint '%s'", c->sandbox_name,
 			       c->name);
 	if (map_put(&c->service->checkpoint_names, key, c) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
@@ -487,9 +487,11 @@ struct checkpoint *checkpoint_find(struct service *s, const struct who *who, con
 		return c;
 	err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%.64s'", text);
 	if (sandbox)
-		err_remedy(e, "`cloche checkpoint ls` shows ids; an imported one is known by that alone");
+		err_remedy(e, "`cloche checkpoint ls` lists ids; an imported checkpoint has only its id");
 	else if (!id_valid(text))
-		err_remedy(e, "give its id; below /v1/checkpoints a name is found with ?sandbox=, by the CLI as SANDBOX:NAME");
+		err_remedy(
+			e,
+			"use its id; names work with ?sandbox= below /v1/checkpoints, and as SANDBOX:NAME in the CLI");
 	return NULL;
 }
 
@@ -532,7 +534,7 @@ int checkpoint_remove(struct checkpoint *c, const struct who *who, struct err *e
 	int r;
 
 	if (t) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "template '%s' stands on checkpoint '%s'", t->name, c->name);
+		err_set(e, ERR_CONFLICT, -EBUSY, "template '%s' is based on checkpoint '%s'", t->name, c->name);
 		err_remedy(e, "delete the template first, or give it another checkpoint");
 		return -EBUSY;
 	}
@@ -556,8 +558,9 @@ int checkpoint_ready(const struct checkpoint *c, struct err *e)
 {
 	if (!c->damaged)
 		return 0;
-	err_set(e, ERR_REFUSED, -EBADMSG, "checkpoint '%s' is damaged: its files are not what they were", c->name);
-	err_remedy(e, "delete it; import a copy if there is one");
+	err_set(e, ERR_REFUSED, -EBADMSG, "checkpoint '%s' is damaged: its files have changed since it was made",
+		c->name);
+	err_remedy(e, "delete it, and import a copy if there is one");
 	return -EBADMSG;
 }
 

@@ -23,7 +23,7 @@ int state_find(struct service *s, const struct who *who, const char *text, struc
 		ret->sandbox = sandbox_find(s, who, text + 8, e);
 		return ret->sandbox ? 0 : -ENOENT;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': \"image\", \"checkpoint:ID\" or \"sandbox:ID\" is wanted",
+	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be \"image\", \"checkpoint:ID\" or \"sandbox:ID\"",
 		       text);
 }
 
@@ -67,9 +67,9 @@ static void on_opened(void *arg, int r, const struct warden_link_answer *a, cons
 		if (t->checkpoint)
 			checkpoint_blame(o->s, t->checkpoint->id, r, &why);
 		if (r == -ESRCH)
-			err_set(&why, ERR_LOST, r, "the sandbox ended meanwhile");
+			err_set(&why, ERR_LOST, r, "the sandbox ended in the meantime");
 	} else {
-		err_set(&why, ERR_LOST, r, "the warden is gone");
+		err_set(&why, ERR_LOST, r, "the warden has ended");
 	}
 	o->fn(o->arg, fd, fd < 0 ? &why : NULL);
 	state_unref(&o->from);
@@ -89,7 +89,8 @@ static int sandbox_live(const struct sandbox *b, struct err *e)
 	if (b->state == SANDBOX_MAKING && b->maker && b->handle)
 		return 0;
 	if ((b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED) || !b->handle)
-		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' is not there just now", b->request->name);
+		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' is not available at the moment",
+			       b->request->name);
 	return 0;
 }
 
@@ -141,7 +142,7 @@ static int older_of(const struct state *t, const struct sandbox_spec *spec, stru
 		return r;
 	if ((ret->flags ^ spec->flags) & SPEC_VM) {
 		r = err_set(e, ERR_REFUSED, -EINVAL, "a virtual machine and a container cannot be compared");
-		err_remedy(e, "make both the same: export a checkpoint of one, and import it with the other's isolation");
+		err_remedy(e, "export a checkpoint of one, and import it with the isolation of the other");
 	} else if (strcmp(ret->image, spec->image)) {
 		r = err_set(e, ERR_REFUSED, -EINVAL, "only states of the same image can be compared");
 	} else if ((ret->flags ^ spec->flags) & kind) {
@@ -159,7 +160,7 @@ int compare_open(struct service *s, const struct compare_request *w, compare_fn 
 	int r;
 
 	if (other && other != t)
-		return err_set(e, ERR_REFUSED, -EPERM, "both must be of the same tenant");
+		return err_set(e, ERR_REFUSED, -EPERM, "both must belong to the same tenant");
 	r = state_spec(&w->to, &spec, e);
 	if (r == 0)
 		r = older_of(&w->from, &spec, &older, e);
@@ -218,7 +219,7 @@ static void on_readable(uv_poll_t *p, int status, int events)
 
 	(void)events;
 	if (!room) {
-		err_set(&e, ERR_TOO_LARGE, -E2BIG, "what differs does not fit into one answer");
+		err_set(&e, ERR_TOO_LARGE, -E2BIG, "the list of differences does not fit into one answer");
 		collect_end(c, &e);
 		return;
 	}
@@ -261,7 +262,7 @@ int compare_list(struct service *s, const struct compare_request *w, compare_lis
 	int r;
 
 	if (s->comparing >= AT_ONCE || t->comparing >= AT_ONCE_TENANT)
-		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "as many comparisons are under way as can be");
+		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "too many comparisons are in progress");
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		abort();

@@ -235,9 +235,9 @@ static int read_manifest(struct import *x, struct sandbox_request **ret, struct 
 		return err_wrap(e, r, "its manifest");
 	format = json_string_value(json_object_get(o, "format"));
 	if (!format || strcmp(format, FORMAT))
-		return err_set(e, ERR_REFUSED, -EINVAL, "its manifest is not that of a checkpoint");
+		return err_set(e, ERR_REFUSED, -EINVAL, "its manifest is not the manifest of a checkpoint");
 	if (json_integer_value(json_object_get(o, "version")) != VERSION) {
-		err_set(e, ERR_REFUSED, -EINVAL, "it is of a version that is not known here (%d is)", VERSION);
+		err_set(e, ERR_REFUSED, -EINVAL, "its version is unknown (expected %d)", VERSION);
 		err_remedy(e, "import it with the version of cloche that exported it, or a newer one");
 		return -EINVAL;
 	}

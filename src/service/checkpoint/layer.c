@@ -202,7 +202,7 @@ static void on_unsealed(void *arg, int r, const struct warden_link_answer *a, co
 	if (r == 0 || r == -ESRCH)
 		l->removed++;
 	else if (r != -EBUSY)
-		log_warn("a layer could not be removed: %s", e ? e->msg : "the warden is gone");
+		log_warn("cannot remove a layer: %s", e ? e->msg : "the warden has ended");
 }
 
 static void on_layer(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
@@ -212,7 +212,7 @@ static void on_layer(void *arg, int r, const struct warden_link_answer *a, const
 
 	if (r < 0 || !rep || !rep->id[0]) {
 		if (r < 0 && r != -EOPNOTSUPP)
-			log_warn("could not ask for the layers: %s", e ? e->msg : "the warden is gone");
+			log_warn("cannot list the layers: %s", e ? e->msg : "the warden has ended");
 		if (r == 0) {
 			checkpoints_looked_at(l->s);
 			drop_unseen(l);
@@ -230,7 +230,8 @@ static void on_layer(void *arg, int r, const struct warden_link_answer *a, const
 		const bool known = map_get(&l->loose, l->at);
 
 		if (!known)
-			log_warn("layer %s is in no row, and nothing says that it may go: it is moved to the quarantine", l->at);
+			log_warn("layer %s is in no row and is not marked for removal: it is moved to the quarantine",
+				 l->at);
 		warden_link_call_layer(l->s->warden, WARDEN_UNSEAL, 0, !known, l->at, on_unsealed, l);
 	}
 	ask_next(l);

@@ -268,8 +268,8 @@ static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 	note(p); /* also of half of it: it is not what it was */
 	if (r < 0) {
 		p->e = *e;
-		err_wrap(&p->e, r, "part of the changes may be there");
-		err_remedy(&p->e, "see what differs (diff from the fork), and promote again");
+		err_wrap(&p->e, r, "some of the changes may have been applied");
+		err_remedy(&p->e, "compare with the fork (diff), and promote again");
 		if (p->e.kind == ERR_INVALID || p->e.kind == ERR_TOO_LARGE)
 			p->e.kind = ERR_REFUSED;
 		r = -EIO;
@@ -310,7 +310,7 @@ static int mirrored(struct promote *p, struct compare_request *w)
 	struct sandbox *into = vm_mirror_sandbox(p->mirror[INTO]);
 
 	if (!base || !from || !into)
-		return err_set(&p->e, ERR_LOST, -ESTALE, "a sandbox that held the files has ended");
+		return err_set(&p->e, ERR_LOST, -ESTALE, "a scratch sandbox for the files has ended");
 	w->from.sandbox = w->from.chain ? base : into;
 	w->from.chain = NULL;
 	w->to.sandbox = w->to.sandbox == p->into ? into : from;
@@ -326,7 +326,8 @@ static void on_stat(void *arg, int r, const struct err *e)
 	if (r < 0)
 		p->e = *e;
 	else if (st->disk_used + p->bytes > st->disk_size && p->bytes > 65536)
-		r = err_set(&p->e, ERR_REFUSED, -ENOSPC, "the changes need %llu bytes, sandbox '%s' has %llu left",
+		r = err_set(&p->e, ERR_REFUSED, -ENOSPC,
+			    "the changes need %llu bytes, but sandbox '%s' has only %llu left",
 			    (unsigned long long)p->bytes, p->into->request->name,
 			    (unsigned long long)(st->disk_size - st->disk_used));
 	if (r == 0 && p->mirrors)
@@ -347,9 +348,9 @@ static void judged(uv_work_t *work, int status)
 		return;
 	}
 	if (p->nconflicts && !p->force) {
-		err_set(&p->e, ERR_CONFLICT, 0, "both changed %llu path%s, and differently",
+		err_set(&p->e, ERR_CONFLICT, 0, "both have changed %llu path%s differently",
 			(unsigned long long)p->nconflicts, p->nconflicts == 1 ? "" : "s");
-		err_remedy(&p->e, "--force (`force`) takes the fork's");
+		err_remedy(&p->e, "--force (`force`) uses the fork's version");
 		finish(p, -EEXIST);
 		return;
 	}
@@ -451,8 +452,9 @@ static int find_base(const struct sandbox *into, const struct sandbox *from, str
 		same++;
 	if (into == from || into->tenant != from->tenant || strcmp(a->image, b->image) ||
 	    (a->flags ^ b->flags) & SPEC_VM || b->layers <= same) {
-		err_set(e, ERR_CONFLICT, -EINVAL, "'%s' is no fork of '%s'", from->request->name, into->request->name);
-		err_remedy(e, "only what was forked from a sandbox can be brought back into it");
+		err_set(e, ERR_CONFLICT, -EINVAL, "'%s' is not a fork of '%s'", from->request->name,
+			into->request->name);
+		err_remedy(e, "only a fork of a sandbox can be promoted into it");
 		return -EINVAL;
 	}
 	s = calloc(1, sizeof(*s));
@@ -471,7 +473,7 @@ int promote_start(const struct promote_request *w, const struct who *who, promot
 	int r = sandbox_ready(w->into, e);
 
 	if (r == 0 && w->into->promoting)
-		r = err_set(e, ERR_CONFLICT, -EBUSY, "another fork is being brought back into '%s'",
+		r = err_set(e, ERR_CONFLICT, -EBUSY, "another fork is being promoted into '%s'",
 			    w->into->request->name);
 	if (r == 0)
 		r = find_base(w->into, w->from, &base, e);

@@ -22,7 +22,8 @@ static int check_fixed(const json_t *config, const json_t *body, struct err *e)
 		const json_t *v = json_object_get(body, fixed[i]);
 
 		if (v && !json_is_null(v) && !json_equal(v, json_object_get(config, fixed[i])))
-			return err_set(e, ERR_INVALID, -EINVAL, "'%s' is the checkpoint's and cannot be changed", fixed[i]);
+			return err_set(e, ERR_INVALID, -EINVAL, "'%s' is part of the checkpoint and cannot be changed",
+				       fixed[i]);
 	}
 	return 0;
 }
@@ -42,7 +43,8 @@ static int check_machine(const struct sandbox_spec *was, const struct sandbox_sp
 
 	for (size_t i = 0; is->flags & SPEC_VM && i < ARRAY_LEN(inside); i++)
 		if (!inside[i].same) {
-			err_set(e, ERR_INVALID, -EINVAL, "'%s' is the checkpoint's: inside a virtual machine it cannot be changed",
+			err_set(e, ERR_INVALID, -EINVAL,
+				"'%s' is part of the checkpoint: in a virtual machine it cannot be changed",
 				inside[i].name);
 			err_remedy(e, "leave it out, or copy what is needed into a new sandbox");
 			return -EINVAL;

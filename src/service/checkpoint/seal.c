@@ -97,7 +97,8 @@ static int put_chain(struct checkpoint *c, const char *parent, struct err *e)
 	while (parent[0] && n < s->layers && strcmp(s->layer[n], parent))
 		n++;
 	if (parent[0] && n == s->layers)
-		return err_set(e, ERR_INTERNAL, -EBADMSG, "layer '%s' stands on '%s', which its sandbox does not", c->id, parent);
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "layer '%s' is based on '%s', but its sandbox is not", c->id,
+			       parent);
 	n += parent[0] != '\0';
 	if (n >= SPEC_LAYERS)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %d layers", SPEC_LAYERS);
@@ -137,7 +138,7 @@ static int refused(struct sealing *x, int r)
 	if (x->memory == MEMORY_YES) {
 		x->e.kind = ERR_REFUSED;
 		if (!x->e.remedy[0])
-			err_remedy(&x->e, "leave `memory` out, or say \"auto\", to have the files alone");
+			err_remedy(&x->e, "leave `memory` out, or use \"auto\", to save only the files");
 		return r;
 	}
 	free(x->c->refused);
@@ -198,7 +199,7 @@ static void on_sealed(void *arg, int r, const struct warden_link_answer *a, cons
 		}
 	}
 	if (r == -ESRCH || r == -ECANCELED)
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile",
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored in the meantime",
 			    x->sandbox->request->name);
 	if (r == 0)
 		r = put_chain(c, l->parent, &x->e);

@@ -62,12 +62,13 @@ int signer_new(const char *data, const char *const *trusted, unsigned n, struct 
 	AUTO_FREE struct signer *s = calloc(1, sizeof(*s));
 
 	if (!s)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the key of exports");
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the export key");
 	if (n > TRUSTED_MAX || snprintf(s->path, sizeof(s->path), "%s/export.key", data) >= (int)sizeof(s->path))
 		return err_set(e, ERR_INVALID, -EINVAL, "export_trust: at most %u keys", TRUSTED_MAX);
 	for (; s->ntrusted < n; s->ntrusted++)
 		if (read_key(trusted[s->ntrusted], s->trusted[s->ntrusted]) < 0)
-			return err_set(e, ERR_INVALID, -EINVAL, "export_trust: '%.100s' is no key", trusted[s->ntrusted]);
+			return err_set(e, ERR_INVALID, -EINVAL, "export_trust: invalid key '%.100s'",
+				       trusted[s->ntrusted]);
 	*ret = TAKE_PTR(s);
 	return 0;
 }
@@ -94,7 +95,7 @@ static int prepare(struct signer *s, struct err *e)
 	if (r == 0) {
 		s->own = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, seed, sizeof(seed));
 		if (!s->own || EVP_PKEY_get_raw_public_key(s->own, s->public, &len) != 1 || len != KEY)
-			r = err_set(e, ERR_INTERNAL, -EIO, "'%s' cannot be used as a key", s->path);
+			r = err_set(e, ERR_INTERNAL, -EIO, "'%s' is not a valid key", s->path);
 	}
 	OPENSSL_cleanse(seed, sizeof(seed));
 	s->ready = r == 0;
@@ -128,7 +129,7 @@ int signer_sign(struct signer *s, const uint8_t sum[32], uint8_t ret[SIGNER_BLOC
 	memcpy(ret + sizeof(head), s->public, KEY);
 	if (r == 0 && (!c || EVP_DigestSignInit(c, NULL, NULL, NULL, s->own) != 1 ||
 		       EVP_DigestSign(c, ret + sizeof(head) + KEY, &len, text, sizeof(text)) != 1 || len != SIGNATURE))
-		r = err_set(e, ERR_INTERNAL, -EIO, "the export could not be signed");
+		r = err_set(e, ERR_INTERNAL, -EIO, "the export cannot be signed");
 	EVP_MD_CTX_free(c);
 	return r;
 }
@@ -161,8 +162,9 @@ int signer_check(struct signer *s, const uint8_t block[SIGNER_BLOCK], const uint
 
 	write_key(key, ret_key);
 	if (!signer_is_block(block) || !fits(key, key + KEY, sum)) {
-		err_set(e, ERR_REFUSED, -EKEYREJECTED, "the file's signature does not match: the file is not what was exported");
-		err_remedy(e, "get the file again from where it was exported");
+		err_set(e, ERR_REFUSED, -EKEYREJECTED,
+			"the file's signature does not match: the file was changed after the export");
+		err_remedy(e, "copy the file again from where it was exported");
 		return -EKEYREJECTED;
 	}
 	/* One that has no key yet has signed nothing. */
@@ -171,7 +173,7 @@ int signer_check(struct signer *s, const uint8_t block[SIGNER_BLOCK], const uint
 		known = !CRYPTO_memcmp(s->trusted[i], key, KEY);
 	if (known)
 		return 0;
-	err_set(e, ERR_REFUSED, -ENOKEY, "the file is signed with a key that is not trusted here: %s", ret_key);
-	err_remedy(e, "an administrator can name it: export_trust = %s", ret_key);
+	err_set(e, ERR_REFUSED, -ENOKEY, "the file is signed with an untrusted key: %s", ret_key);
+	err_remedy(e, "an administrator can trust it: export_trust = %s", ret_key);
 	return -ENOKEY;
 }

@@ -85,7 +85,7 @@ static int ask(struct asking *a, struct sandbox *b, struct err *e)
 	to = pipes[1];
 	r = agent_link_send(&b->link, FRAME_CHANGES, 0, out, (size_t)len, &to, 1);
 	if (r < 0) {
-		err_sys(e, ERR_LOST, r, "ask the machine what differs");
+		err_sys(e, ERR_LOST, r, "read the differences from the virtual machine");
 		err_remedy(e, "try again");
 		return r;
 	}

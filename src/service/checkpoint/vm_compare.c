@@ -72,7 +72,7 @@ static int go_on(struct pairing *p, struct err *e)
 	w.from.sandbox = vm_mirror_sandbox(p->from);
 	w.to.sandbox = vm_mirror_sandbox(p->to);
 	if (!w.from.sandbox || !w.to.sandbox)
-		return err_set(e, ERR_LOST, -EIO, "a sandbox that held the files has ended");
+		return err_set(e, ERR_LOST, -EIO, "a scratch sandbox for the files has ended");
 	return compare_open(p->s, &w, on_stream, p, e);
 }
 

@@ -49,7 +49,7 @@ static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 
 	(void)result;
 	if (r == 0 && !vm_mirror_sandbox(m))
-		r = err_set(&why, ERR_LOST, -EIO, "the sandbox that was to hold the files has ended");
+		r = err_set(&why, ERR_LOST, -EIO, "the scratch sandbox for the files has ended");
 	else if (r < 0)
 		why = *e;
 	if (r < 0) {
@@ -81,7 +81,7 @@ static void on_changes(void *arg, int fd, const struct err *e)
 		return;
 	}
 	if (!b)
-		r = err_set(&why, ERR_LOST, -EIO, "the sandbox that was to hold the files has ended");
+		r = err_set(&why, ERR_LOST, -EIO, "the scratch sandbox for the files has ended");
 	else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		r = err_sys(&why, ERR_EXHAUSTED, -errno, "make a socket");
 	if (r == 0) {

@@ -297,8 +297,8 @@ static int why_not(const struct exec *x, const struct frame *f, struct err *e)
 	int r = link_error(f, x->request->argc ? x->request->argv[0] : "exec", e, &how);
 
 	if (how.stage == FRAME_STAGE_WARM && how.errnum == ENOENT) {
-		r = err_set(e, ERR_CONFLICT, -ENOENT, "no warm Python runs in this sandbox%s",
-			    x->request->user.uid == x->sandbox->request->user.uid ? "" : " as that user");
+		r = err_set(e, ERR_CONFLICT, -ENOENT, "no warm Python is running in this sandbox%s",
+			    x->request->user.uid == x->sandbox->request->user.uid ? "" : " for that user");
 		err_remedy(e, "create it from a template that has `warm: {python}`, or use `cmd`");
 	} else if (how.stage == FRAME_STAGE_CWD) {
 		r = link_error(f, x->request->cwd ? x->request->cwd : x->sandbox->request->spec->workdir, e, NULL);

@@ -151,7 +151,7 @@ void exec_drain(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 		if (stream_open(&x->stream[i], fds[i], false, &e) == 0)
 			fds[i] = -1;
 	if (!(flags & FRAME_HELD_ENDED) && !x->group_no)
-		log_warn("exec %s still runs although it was given up", x->id);
+		log_warn("exec %s is still running although it was abandoned", x->id);
 	stream_pump(&x->stream[EXEC_OUT]);
 	if (x->draining)
 		stream_pump(&x->stream[EXEC_ERR]);

@@ -252,7 +252,7 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 
 static void mute(struct stream *st, int r)
 {
-	log_error("exec %s: its output cannot be masked any more, and is left out: %s", st->exec->id, strerror(-r));
+	log_error("exec %s: its output can no longer be masked and is dropped: %s", st->exec->id, strerror(-r));
 	st->muted = true;
 	st->digest.bad = true;
 }
@@ -496,7 +496,7 @@ void stdin_open(struct exec *x, int fd)
 	x->in = fd;
 	x->in_poll = malloc(sizeof(*x->in_poll));
 	if (fd_set_nonblock(fd) < 0 || !x->in_poll || uv_poll_init(x->sandbox->service->loop, x->in_poll, fd) < 0) {
-		log_warn("exec %s: no room to watch its stdin, which is closed", x->id);
+		log_warn("exec %s: cannot watch its stdin, which is closed", x->id);
 		free(x->in_poll);
 		x->in_poll = NULL;
 		stdin_close(x);
@@ -513,7 +513,7 @@ void stdin_open_terminal(struct exec *x)
 	int fd = fcntl(x->stream[EXEC_OUT].fd, F_DUPFD_CLOEXEC, 3);
 
 	if (fd < 0)
-		log_warn("exec %s: %s: nothing can be typed into its terminal", x->id, strerror(errno));
+		log_warn("exec %s: %s: its terminal accepts no input", x->id, strerror(errno));
 	else
 		stdin_open(x, fd);
 }
@@ -597,7 +597,7 @@ int exec_write(struct exec *x, const char *data, size_t len, struct err *e)
 	if (x->in_queue.len > MIB)
 		return -EAGAIN;
 	if (buf_add(&x->in_queue, data, len) < 0)
-		return err_set(e, ERR_TOO_LARGE, -ENOBUFS, "stdin: more than 1 MiB waits");
+		return err_set(e, ERR_TOO_LARGE, -ENOBUFS, "stdin: more than 1 MiB is waiting to be read");
 	if (x->in >= 0)
 		in_flush(x);
 	return 0;

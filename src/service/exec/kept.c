@@ -28,9 +28,10 @@ int exec_charge(struct exec *x, struct err *e)
 	size_t bytes = exec_request_bytes(x->request);
 
 	if (t->pending && t->pending + bytes > PENDING_MAX) {
-		err_set(e, ERR_QUOTA, -EDQUOT, "commands of tenant '%s' that are starting or waited for take %zu bytes of %llu", t->id, t->pending,
-			PENDING_MAX);
-		err_remedy(e, "wait for some to end, or send less with each: write large inputs to files");
+		err_set(e, ERR_QUOTA, -EDQUOT,
+			"commands of tenant '%s' that are starting or waiting for an answer take %zu bytes of %llu",
+			t->id, t->pending, PENDING_MAX);
+		err_remedy(e, "wait until some have ended, or send less with each: write large inputs to files");
 		return -EDQUOT;
 	}
 	x->pending = bytes;

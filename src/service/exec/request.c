@@ -21,7 +21,7 @@ static void read_cmd(struct json_read *j, struct exec_request *x)
 	int r = 0;
 
 	if (j->r == 0 && json_is_string(json_object_get(j->o, "cmd")))
-		json_read_bad(j, "cmd", "a list of texts is wanted; a line for a shell is `shell`");
+		json_read_bad(j, "cmd", "must be an array of strings; use `shell` for a shell command");
 	cmd = json_read_array(j, "cmd", EXEC_ARGS_MAX);
 	json_read_str(j, "shell", &shell, EXEC_BYTES_MAX);
 	json_read_str(j, "code", &code, EXEC_BYTES_MAX);
@@ -30,7 +30,7 @@ static void read_cmd(struct json_read *j, struct exec_request *x)
 	if (cmd)
 		n = json_array_size(cmd);
 	if (!!cmd + !!shell + !!code != 1 || !n) {
-		json_read_bad(j, "cmd", "one of `cmd` (a list of texts), `shell` and `code` (one text) is needed");
+		json_read_bad(j, "cmd", "one of `cmd` (an array of strings), `shell` and `code` (strings) is required");
 		return;
 	}
 	text[2] = shell;
@@ -47,7 +47,7 @@ static void read_cmd(struct json_read *j, struct exec_request *x)
 		const char *one = cmd ? json_string_value(json_array_get(cmd, i)) : text[i];
 
 		if (!one) {
-			json_read_bad(j, "cmd", "a list of texts is wanted");
+			json_read_bad(j, "cmd", "must be an array of strings");
 			return;
 		}
 		r = text_copy(one, &x->argv[i]);
@@ -68,7 +68,7 @@ static void read_stdin(struct json_read *j, struct exec_request *x)
 	if (j->r < 0 || (!text && !coded))
 		return;
 	if (x->stdin_open || (text && coded)) {
-		json_read_bad(j, "stdin", "only one of stdin, stdin_base64 and stdin_open");
+		json_read_bad(j, "stdin", "only one of stdin, stdin_base64 and stdin_open is allowed");
 		return;
 	}
 	x->stdin_len = strlen(text ? text : coded);
@@ -83,7 +83,7 @@ static void read_stdin(struct json_read *j, struct exec_request *x)
 	}
 	n = base64_decode(coded, x->stdin_len, x->stdin_data);
 	if (n < 0)
-		json_read_bad(j, "stdin_base64", "not base64");
+		json_read_bad(j, "stdin_base64", "must be valid base64");
 	x->stdin_len = n < 0 ? 0 : (size_t)n;
 }
 
@@ -104,7 +104,7 @@ static void read_tty(struct json_read *j, struct exec_request *x)
 		if (json_read_end(&t) < 0)
 			j->r = -EINVAL;
 	} else if (!json_is_true(v)) {
-		json_read_bad(j, "tty", "true, false or {rows, cols} is wanted");
+		json_read_bad(j, "tty", "must be true, false or {rows, cols}");
 	}
 	x->rows = (uint32_t)rows;
 	x->cols = (uint32_t)cols;
@@ -118,10 +118,10 @@ static void read_restart(struct json_read *j, const json_t *from, struct exec_re
 	if (j->r < 0 || !text || !strcmp(text, "no"))
 		return;
 	if (strcmp(text, "always") != 0)
-		json_read_bad(j, "restart", "\"no\" or \"always\" is wanted");
+		json_read_bad(j, "restart", "must be \"no\" or \"always\"");
 	else if (!x->background || x->tty || x->stdin_open)
 		json_read_bad(j, "restart",
-			      "only of a command in the background, without a terminal and without an open stdin");
+			      "is only for commands in the background, without a terminal and without an open stdin");
 	else if (!(x->again = json_deep_copy(from)))
 		j->r = err_set(j->e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
 }
@@ -156,13 +156,13 @@ static int read_all(const struct service_opts *o, const struct sandbox_request *
 	if (json_read_str(&j, "user", &user, sizeof(x->user.text) - 1) && j.r == 0)
 		j.r = user_parse(user, &x->user, e);
 	if (x->user.named && x->way == EXEC_CODE)
-		json_read_bad(&j, "user", "a warm Python runs as user, root, \"UID\" or \"UID:GID\"");
+		json_read_bad(&j, "user", "must be user, root, \"UID\" or \"UID:GID\" for a warm Python");
 	json_read_ms(&j, "timeout", &x->timeout_ms);
 	json_read_ms(&j, "cpu_time", &x->cpu_ms);
 	json_read_size(&j, "output_limit", &x->output_limit);
 	json_read_u64(&j, "nofile", &x->nofile, 0, 1 << 20);
 	if (!x->nofile && w->nofile)
-		json_read_bad(&j, "nofile", "the sandbox's limit cannot be lifted for a command");
+		json_read_bad(&j, "nofile", "a command cannot remove the sandbox's limit");
 	json_read_bool(&j, "background", &x->background);
 	read_restart(&j, from, x);
 	json_read_str(&j, "encoding", &encoding, 16);
@@ -171,9 +171,9 @@ static int read_all(const struct service_opts *o, const struct sandbox_request *
 		j.r = kv_parse(env, "env", ENV_MAX, true, &x->env, e);
 	x->base64 = !strcmp(encoding, "base64");
 	if (!x->base64 && strcmp(encoding, "utf8"))
-		json_read_bad(&j, "encoding", "\"utf8\" or \"base64\" is wanted");
+		json_read_bad(&j, "encoding", "must be \"utf8\" or \"base64\"");
 	if (x->output_limit > OUTPUT_LIMIT_MAX)
-		json_read_bad(&j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
+		json_read_bad(&j, "output_limit", "must be at most 16M in an answer; …/output returns more");
 	if (o->exec_timeout_max_ms && (!x->timeout_ms || x->timeout_ms > o->exec_timeout_max_ms))
 		x->timeout_ms = o->exec_timeout_max_ms;
 	if (cwd && *cwd && j.r == 0 && copy_cwd(w, cwd, &x->cwd) < 0)

@@ -353,7 +353,8 @@ void exec_group_came(struct sandbox *b, int r, const struct err *e)
 		return;
 	if (r < 0) {
 		/* Without a group it could not be ended as a whole: not weaker than asked. */
-		err_set(&why, ERR_EXHAUSTED, r, "no group for the command: %.180s", e ? e->msg : "the warden is gone");
+		err_set(&why, ERR_EXHAUSTED, r, "cannot make a control group for the command: %.180s",
+			e ? e->msg : "the warden has ended");
 		exec_fail(x, r, &why);
 	} else if (group_fits(x)) {
 		start(x);
@@ -399,7 +400,8 @@ void exec_system_came(struct sandbox *b, int r, const struct err *e)
 
 	/* Not in a sandbox that is less than was promised. */
 	while (r < 0 && (x = next_waiting(b)) && user_is_system(&x->request->user)) {
-		err_set(&why, e ? e->kind : ERR_LOST, r, "/usr cannot be made writable: %.180s", e ? e->msg : "the warden is gone");
+		err_set(&why, e ? e->kind : ERR_LOST, r, "/usr cannot be made writable: %.180s",
+			e ? e->msg : "the warden has ended");
 		exec_fail(x, r, &why);
 	}
 	exec_start_waiting(b);
@@ -426,7 +428,7 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 		jout_str(&j, "was", x->was);
 	jout_end(&j);
 	if (jout_done(&j) < 0)
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the command is too large to be kept");
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the command is too large to be stored");
 	row.spec = spec.data;
 	r = execs_insert(x->sandbox->service->db, &row, e);
 	x->stored = r == 0;
@@ -479,12 +481,12 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_request *requ
 	if (r < 0)
 		return r;
 	if (b->service->draining)
-		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping");
 	r = service_room(b->service, e);
 	if (r < 0)
 		return r;
 	if (b->running >= RUNNING_MAX)
-		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "%u execs run in this sandbox, as many as can", b->running);
+		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "exec limit reached (%u per sandbox)", b->running);
 	r = tenant_take(b->tenant, &one, e);
 	if (r < 0)
 		return r;

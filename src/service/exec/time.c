@@ -41,7 +41,7 @@ static void on_kill_overdue(uv_timer_t *t)
 {
 	struct exec *x = t->data;
 
-	log_warn("exec %s does not end although it was killed", x->id);
+	log_warn("exec %s has not ended although it was killed", x->id);
 	if (!exec_has_exited(x))
 		exec_set_state(x, EXEC_EXITED);
 	x->exit.status = SIGKILL;

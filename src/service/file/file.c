@@ -119,14 +119,20 @@ int file_error(struct err *e, uint32_t errnum, uint32_t step, const char *path)
 			     errnum == EEXIST || errnum == ENOTEMPTY ? ERR_CONFLICT :
 			     errnum == EACCES || errnum == EPERM ? ERR_DENIED :
 								   ERR_REFUSED;
-	int r = err_sys(e, kind, -(int)errnum, "'%.*s': cannot %s", PATH_SHOWN, path, file_step_text(step));
+	int r = -(int)errnum;
 
 	if (errnum == EISDIR)
-		err_remedy(e, "it is a folder: use op=list or op=archive");
+		err_set(e, kind, r, "'%.*s' is a directory", PATH_SHOWN, path);
+	else if (errnum == EOPNOTSUPP && step == FILE_STEP_TYPE)
+		err_set(e, kind, r, "'%.*s' is neither a file nor a directory", PATH_SHOWN, path);
+	else
+		err_sys(e, kind, r, "'%.*s': cannot %s", PATH_SHOWN, path, file_step_text(step));
+	if (errnum == EISDIR)
+		err_remedy(e, "the path is a folder: use op=list or op=archive");
 	else if (errnum == ENOSPC || errnum == EDQUOT)
-		err_remedy(e, "the sandbox's disk is full: give it more with `disk`, or `storage`: \"disk\"");
+		err_remedy(e, "the sandbox's disk is full: increase its `disk`, or use `storage`: \"disk\"");
 	else if (errnum == EACCES || errnum == EPERM)
-		err_remedy(e, "try it as root of the sandbox: user=root, or `cloche cp --user root`");
+		err_remedy(e, "try as root of the sandbox: user=root, or `cloche cp --user root`");
 	return r;
 }
 
@@ -162,7 +168,7 @@ static void lose(struct file_worker *w)
 		return;
 	}
 	if (w->sandbox->state == SANDBOX_RUNNING)
-		err_set(&e, ERR_REFUSED, -EPIPE, "'%s': what worked on the file was ended inside of the sandbox", op->path);
+		err_set(&e, ERR_REFUSED, -EPIPE, "'%s': the file worker was killed inside the sandbox", op->path);
 	else
 		err_set(&e, ERR_LOST, -EPIPE, "the sandbox has ended");
 	finish(op, -EPIPE, NULL, 0, &e);
@@ -179,9 +185,9 @@ static void on_stuck(uv_timer_t *t)
 	w->still = ours ? 0 : w->still + 1;
 	if (w->still < LOOKS)
 		return;
-	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "'%s': what works on the file has not moved for %u s", op->path,
+	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "'%s': the file worker made no progress for %u s", op->path,
 		LOOKS * LOOK_MS / 1000);
-	err_remedy(&e, "see whether something in the sandbox stops or slows down its processes");
+	err_remedy(&e, "check whether something in the sandbox stops or slows down its processes");
 	finish(op, -ETIMEDOUT, NULL, 0, &e);
 }
 
@@ -353,11 +359,11 @@ int file_worker_give(struct sandbox *b, const struct user_request *user, int fd,
 	int r;
 
 	if (len < 0)
-		return err_set(e, ERR_INVALID, (int)len, "the working folder is too long");
+		return err_set(e, ERR_INVALID, (int)len, "the path of the working folder is too long");
 	if (!sandbox_system_ready(b, user))
 		return sandbox_system_put_off(b, user, fd, e);
 	r = agent_link_send(&b->link, FRAME_FILES, worker_number(b), payload, (size_t)len, &fd, 1);
-	return r < 0 ? err_sys(e, ERR_LOST, r, "ask for a file worker") : 0;
+	return r < 0 ? err_sys(e, ERR_LOST, r, "request a file worker") : 0;
 }
 
 int file_worker_open(struct sandbox *b, const struct user_request *user, int *ret_fd, struct err *e)
@@ -427,7 +433,7 @@ int file_begin(struct sandbox *b, const struct user_request *user, enum file_typ
 	if (r < 0)
 		return r;
 	if (len < 0)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "a path of more than %u bytes", FILE_PATH_MAX - 1);
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "a path is longer than %u bytes", FILE_PATH_MAX - 1);
 	w = worker_take(b, user, e);
 	if (!w)
 		return -EPIPE;

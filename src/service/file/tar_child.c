@@ -49,13 +49,13 @@ static int verdict(const struct tar_child *x, json_t **ret, struct err *e)
 	int r;
 
 	if (x->killed)
-		return err_set(e, ERR_LOST, -ECANCELED, "nobody waits for it any more");
+		return err_set(e, ERR_LOST, -ECANCELED, "no request waits for it any longer");
 	r = json_read_begin(buf_str(&x->said), x->said.len, ret, NULL);
 	if (r < 0 || x->status > 1)
-		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed (status %d)", x->status);
+		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive process failed (status %d)", x->status);
 	error = json_object_get(*ret, "error");
 	if (!error)
-		return x->status ? err_set(e, ERR_INTERNAL, -EPROTO, "the archive's process failed") : 0;
+		return x->status ? err_set(e, ERR_INTERNAL, -EPROTO, "the archive process failed") : 0;
 	text = json_string_value(json_object_get(error, "message"));
 	return err_set(e, kind_of(json_string_value(json_object_get(error, "code"))), -EINVAL, "%s",
 		       text ? text : "it failed");
@@ -141,7 +141,7 @@ int tar_child_start(struct service *s, const struct tar_child_plan *p, tar_child
 	int report[2], r;
 
 	if (s->children >= AT_ONCE || p->tenant->archives >= AT_ONCE_TENANT)
-		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "as many archives are under way as can be");
+		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "too many archives are being read or written");
 	if (pipe2(report, O_CLOEXEC) < 0)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "make a pipe");
 	theirs = report[1];

@@ -80,7 +80,7 @@ static void disconnect(struct egress_link *l)
 	hang_up(l);
 	uv_timer_start(&l->again, on_again, AGAIN_MS, 0);
 	if (was) {
-		log_warn("cloche-egress is gone; sandboxes have no network until it is back");
+		log_warn("cloche-egress has ended; sandboxes have no network until it is back");
 		l->u.down(l->u.arg);
 	}
 }
@@ -149,7 +149,7 @@ static int receive(struct egress_link *l)
 		return -EPIPE;
 	r = dispatch(l, (size_t)n);
 	if (r < 0)
-		log_error("cloche-egress talks nonsense; the connection is begun anew");
+		log_error("protocol error from cloche-egress; connecting again");
 	return r < 0 ? r : 1;
 }
 

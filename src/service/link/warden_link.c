@@ -142,7 +142,7 @@ static void disconnect(struct warden_link *w)
 	struct wcall *c;
 
 	if (w->lane[0].poll)
-		log_warn("the warden is gone; waiting for it to come back");
+		log_warn("the warden has ended; waiting for it to come back");
 	w->broken = false;
 	w->held = true;
 	uv_timer_start(w->again, on_again, AGAIN_MS, 0);
@@ -267,7 +267,7 @@ static int receive(struct lane *l)
 		put_head(w, c);
 	r = c ? msg_check_rep(&w->rep, (size_t)n, a.nfds, &w->req, &e) : -EPROTO;
 	if (r < 0) {
-		log_error("the warden's answer makes no sense: %s", e.msg);
+		log_error("invalid answer from the warden: %s", e.msg);
 		fd_close_many(fds, a.nfds);
 		return r;
 	}

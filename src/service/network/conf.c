@@ -17,7 +17,7 @@ static int keep(struct net_conf *c, enum net_conf_kind kind, unsigned set, const
 	if (same == EGRESS_RULES_MAX)
 		return err_set(e, ERR_INVALID, -E2BIG, "at most %u", EGRESS_RULES_MAX);
 	if (c->nitems == NET_CONF_ITEMS || c->used + n > sizeof(c->text))
-		return err_set(e, ERR_INVALID, -E2BIG, "more about networks than fits");
+		return err_set(e, ERR_INVALID, -E2BIG, "the network settings are too large");
 	c->item[c->nitems].kind = (uint8_t)kind;
 	c->item[c->nitems].set = (uint8_t)set;
 	c->item[c->nitems++].at = (uint16_t)c->used;
@@ -53,10 +53,11 @@ static int add_rule(struct net_conf *c, enum net_conf_kind kind, unsigned set, c
 	if (n < 0)
 		return n;
 	if (kind == NET_CONF_PRIVATE && r.kind != NET_RULE_ADDR)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': addresses are wanted, such as 10.1.0.0/16:5432", text);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be addresses, such as 10.1.0.0/16:5432", text);
 	/* Terminating takes a CA inside, which only a sandbox has that asks for it itself. */
 	if (r.options & NET_RULE_TERMINATE)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': only a sandbox's own rules have +terminate", text);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': only the rules of a sandbox can have +terminate",
+			       text);
 	net_rule_text(&r, whole);
 	return keep(c, kind, set, whole, e);
 }
@@ -83,11 +84,12 @@ static int add_set(struct net_conf *c, char *value, struct err *e)
 	int at, r = 0;
 
 	if (!rest)
-		return err_set(e, ERR_INVALID, -EINVAL, "want NAME: RULE, RULE");
+		return err_set(e, ERR_INVALID, -EINVAL, "must be NAME: RULE, RULE");
 	*rest++ = '\0';
 	name = word(&name, "");
 	if (!set_name_ok(name))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': a set's name has up to %u of a-z, 0-9, '-', '_'", name,
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'%.40s': the name of a set must be up to %u characters of a-z, 0-9, '-', '_'", name,
 			       NET_SET_NAME - 1);
 	at = find_set(c, name);
 	if (at < 0 && c->nsets == NET_SETS_MAX)
@@ -98,7 +100,7 @@ static int add_set(struct net_conf *c, char *value, struct err *e)
 	}
 	while (r == 0 && (one = word(&rest, ",")))
 		r = *one ? add_rule(c, NET_CONF_SET, (unsigned)at, one, e) :
-			   err_set(e, ERR_INVALID, -EINVAL, "set '%s': nothing stands between two commas", name);
+			   err_set(e, ERR_INVALID, -EINVAL, "set '%s': empty entry between two commas", name);
 	return r;
 }
 
@@ -111,7 +113,7 @@ static int add_host(struct net_conf *c, char *value, struct err *e)
 	struct net_addr a;
 
 	if (!addr || net_name_parse(name, strlen(name), low) < 0 || net_addr_parse(addr, &a) < 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "want NAME ADDRESS, such as db.example 10.1.0.7");
+		return err_set(e, ERR_INVALID, -EINVAL, "must be NAME ADDRESS, such as db.example 10.1.0.7");
 	net_addr_text(&a, text);
 	snprintf(line, sizeof(line), "%s %s", low, text);
 	return keep(c, NET_CONF_HOST, 0, line, e);
@@ -127,7 +129,7 @@ static int set_resolver(struct net_conf *c, char *value, struct err *e)
 	while ((one = word(&rest, " \t")))
 		if (*one && !net_server_ok(one))
 			return err_set(e, ERR_INVALID, -EINVAL,
-				       "addresses are wanted, with a port or without: 1.2.3.4, [::1]:5353");
+				       "must be addresses, with or without a port: 1.2.3.4, [::1]:5353");
 	memcpy(c->resolver, value, strlen(value) + 1);
 	return 0;
 }
@@ -137,7 +139,7 @@ static int set_open(struct net_conf *c, const char *value, struct err *e)
 	bool yes = !strcmp(value, "yes");
 
 	if (!yes && strcmp(value, "no"))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': want yes or no", value);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be yes or no", value);
 	c->closed = !yes;
 	return 0;
 }
@@ -173,8 +175,8 @@ static int add_outer(struct net_conf *c, char *value, struct err *e)
 	if (*text != '@')
 		return add_rule(c, NET_CONF_OUTER, 0, text, e);
 	if (net_conf_set(c, text + 1, rule) <= 0) {
-		err_set(e, ERR_INVALID, -ENOENT, "there is no set '%.40s' above this line", text);
-		err_remedy(e, "write its `network_set` first");
+		err_set(e, ERR_INVALID, -ENOENT, "set '%.40s' is not defined above this line", text);
+		err_remedy(e, "move its `network_set` above this line");
 		return -ENOENT;
 	}
 	return keep(c, NET_CONF_OUTER, 0, text, e);

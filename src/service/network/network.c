@@ -208,7 +208,7 @@ static void on_sockets(void *arg, int r, const struct warden_link_answer *a, con
 	if (r < 0) {
 		/* Who had the old ones may not be quite gone. What does not help a second time is told once. */
 		if (!x->again && r != -ESRCH)
-			log_warn("sandbox %s: no way out: %s", x->id, e ? e->msg : "the warden is gone");
+			log_warn("sandbox %s: no network: %s", x->id, e ? e->msg : "the warden has ended");
 		x->again = r != -ESRCH;
 		nets_soon(q.nets);
 		return;
@@ -306,7 +306,7 @@ static void on_done(struct net_run *r, const struct egress_msg *m)
 	r->seq = 0;
 	r->in_force = !m->arg;
 	if (m->arg) {
-		log_error("sandbox %s: cloche-egress refuses its sockets: %s", r->id, strerror((int)m->arg));
+		log_error("sandbox %s: cloche-egress rejects its sockets: %s", r->id, strerror((int)m->arg));
 		r->held = false;
 	}
 	net_put_done(r, (int)m->arg);
@@ -589,7 +589,7 @@ void sandbox_net_end(struct sandbox *b)
 	if (!r)
 		return;
 	b->run = NULL;
-	net_put_fail(r, err_set(&e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"), &e);
+	net_put_fail(r, err_set(&e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime"), &e);
 	r->mask = mask_ref(sandbox_mask(b)); /* of what egress still has to tell */
 	r->sandbox = NULL;
 	flushed(r);

@@ -67,7 +67,7 @@ void net_put_done(struct net_run *r, int errnum)
 	if (!p || p->asked) /* an answer to something before it */
 		return;
 	if (errnum) {
-		ret = err_set(&e, ERR_INTERNAL, -errnum, "cloche-egress refuses the sandbox: %s", strerror(errnum));
+		ret = err_set(&e, ERR_INTERNAL, -errnum, "cloche-egress rejects the sandbox: %s", strerror(errnum));
 		err_remedy(&e, "it has no network now; try again, or restore it from a checkpoint");
 	}
 	tell(p, ret, &e);
@@ -78,10 +78,11 @@ static void on_late(uv_timer_t *t)
 	struct net_put *p = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -ETIMEDOUT, "%s does not answer: the change is not in force%s",
+	err_set(&e, ERR_LOST, -ETIMEDOUT, "%s does not answer: the change is not in effect%s",
 		p->asked ? "the warden" : "cloche-egress", p->asked ? "" : " yet");
-	err_remedy(&e, p->asked ? "look at the daemon's log, and try again" :
-				  "it is noted, and will be when egress is back; until then the sandbox has no network");
+	err_remedy(&e, p->asked ? "see the daemon's log, and try again" :
+				  "it is stored and takes effect when cloche-egress is back; until then the sandbox "
+				  "has no network");
 	tell(p, -ETIMEDOUT, &e);
 }
 
@@ -175,9 +176,9 @@ static int check(struct sandbox *b, const struct net_request *request, struct er
 		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up",
 			       b->request->name);
 	if (b->run && b->run->put)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "another change of its network is under way");
+		return err_set(e, ERR_CONFLICT, -EBUSY, "another change of its network is in progress");
 	if (net_request_terminates(request) && !(b->secrets && b->secrets->ca_cert)) {
-		err_set(e, ERR_CONFLICT, -ENOKEY, "network: sandbox '%s' has no CA of its own, which +terminate needs",
+		err_set(e, ERR_CONFLICT, -ENOKEY, "network: sandbox '%s' has no CA, which +terminate needs",
 			b->request->name);
 		err_remedy(e, "create a sandbox with a +terminate rule, or restore one as new with it");
 		return -ENOKEY;

@@ -25,7 +25,7 @@ static int read_mode(const char *text, uint8_t *ret, struct err *e)
 			*ret = (uint8_t)i;
 			return 0;
 		}
-	err_set(e, ERR_INVALID, -EINVAL, "network mode '%.40s': unknown", text);
+	err_set(e, ERR_INVALID, -EINVAL, "network: unknown mode '%.40s'", text);
 	err_remedy(e, "use none, allow, open or observe");
 	return -EINVAL;
 }
@@ -38,7 +38,7 @@ static int add_allow(struct net_request *w, const char *text, struct err *e)
 
 	if (*text == '@') {
 		if (strlen(text) < 2 || strlen(text) > NET_SET_NAME)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': no name of a set", text);
+			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': invalid name of a set", text);
 		snprintf(whole, sizeof(whole), "%s", text);
 	} else {
 		n = net_rule_parse(text, &r, e);
@@ -63,7 +63,7 @@ static int read_allow(const json_t *list, struct net_request *w, struct err *e)
 	for (size_t i = 0; r == 0 && i < json_array_size(list); i++) {
 		const char *text = json_string_value(json_array_get(list, i));
 
-		r = text ? add_allow(w, text, e) : err_set(e, ERR_INVALID, -EINVAL, "texts are wanted");
+		r = text ? add_allow(w, text, e) : err_set(e, ERR_INVALID, -EINVAL, "must be strings");
 	}
 	return r < 0 ? err_wrap(e, r, "network: allow") : 0;
 }
@@ -101,11 +101,11 @@ static int read_object(const json_t *v, struct net_request *w, struct err *e)
 	if (json_read_end(&j) < 0)
 		return err_wrap(e, -EINVAL, "network");
 	if (!mode && !allow)
-		return err_set(e, ERR_INVALID, -EINVAL, "network: `mode` or `allow` is needed");
+		return err_set(e, ERR_INVALID, -EINVAL, "network: `mode` or `allow` is required");
 	w->mode = EGRESS_ALLOW;
 	r = mode ? read_mode(mode, &w->mode, e) : 0;
 	if (r == 0 && allow && json_array_size(allow) && w->mode != EGRESS_ALLOW) {
-		r = err_set(e, ERR_INVALID, -EINVAL, "network: mode '%s' has no list of what is allowed", mode);
+		r = err_set(e, ERR_INVALID, -EINVAL, "network: mode '%s' cannot have a list of allowed hosts", mode);
 		err_remedy(e, "leave `allow` out, or use mode allow");
 	}
 	if (r == 0 && allow)
@@ -141,13 +141,13 @@ int net_request_parse(const json_t *v, struct net_request **ret, struct err *e)
 	if (!v || json_is_null(v))
 		r = 0;
 	else if (json_is_string(v) && !strcmp(json_string_value(v), "allow"))
-		r = err_set(e, ERR_INVALID, -EINVAL, "network: say what is allowed: {\"allow\": [\"name\", …]}");
+		r = err_set(e, ERR_INVALID, -EINVAL, "network: list the allowed hosts: {\"allow\": [\"name\", …]}");
 	else if (json_is_string(v))
 		r = read_mode(json_string_value(v), &w->mode, e);
 	else if (json_is_object(v))
 		r = read_object(v, w, e);
 	else
-		r = err_set(e, ERR_INVALID, -EINVAL, "network: a mode, or an object with `mode` or `allow`, is wanted");
+		r = err_set(e, ERR_INVALID, -EINVAL, "network must be a mode, or an object with `mode` or `allow`");
 	if (r < 0)
 		return r;
 	*ret = w->mode == EGRESS_NONE && !has_budget(&w->budget) && !has_budget(&w->tree_budget) ? NULL : TAKE_PTR(w);
@@ -185,7 +185,7 @@ static int check_rule(const struct net_conf *c, const char *text, struct err *e)
 	if (n < 0 || !is_private(&r, &what) || net_conf_private(c, &r))
 		return n;
 	err_set(e, ERR_DENIED, -EPERM, "network: '%.80s' is %s, which no sandbox may reach", text, what);
-	err_remedy(e, "an administrator can name it with `network_private` in the daemon's configuration");
+	err_remedy(e, "an administrator can allow it with `network_private` in the daemon's configuration");
 	return -EPERM;
 }
 
@@ -215,14 +215,15 @@ int net_request_check(const struct net_conf *c, const struct net_request *w, str
 	if (c->closed && (w->mode == EGRESS_OPEN || w->mode == EGRESS_OBSERVE) &&
 	    !(w->mode == EGRESS_OBSERVE && net_conf_list(c, NET_CONF_OUTER, set))) {
 		err_set(e, ERR_DENIED, -EPERM, "network: mode '%s' is not allowed on this host", net_mode_name(w->mode));
-		err_remedy(e, "list what is needed: {\"allow\": [\"name\", …]}; or an administrator sets `network_open = yes`");
+		err_remedy(e, "list the allowed hosts: {\"allow\": [\"name\", …]}; or an administrator sets "
+			      "`network_open = yes`");
 		return -EPERM;
 	}
 	for (uint32_t i = 0; r == 0 && i < w->nallow; i++) {
 		if (w->allow[i][0] != '@') {
 			r = check_rule(c, w->allow[i], e);
 		} else if (net_conf_set(c, w->allow[i] + 1, set) < 0) {
-			r = err_set(e, ERR_NOT_FOUND, -ENOENT, "network: there is no set '%.40s'", w->allow[i]);
+			r = err_set(e, ERR_NOT_FOUND, -ENOENT, "network: unknown set '%.40s'", w->allow[i]);
 			err_remedy(e, "sets are `network_set` lines of the daemon's configuration");
 		}
 	}

@@ -19,20 +19,21 @@ static void write_fix(const struct sandbox *b, const struct net_lets *lets, cons
 	char text[NET_RULE_TEXT + 96];
 
 	if (r->verdict == EGRESS_V_BUDGET && b->net->budget_ns > r->at_ns)
-		snprintf(text, sizeof(text), "done: it has another budget by now");
+		snprintf(text, sizeof(text), "done: the budget was changed since");
 	else if (r->verdict == EGRESS_V_BUDGET)
 		snprintf(text, sizeof(text), "raise the budget: PUT …/network with a larger `budget`");
 	else if (r->verdict == EGRESS_V_FAILED)
-		snprintf(text, sizeof(text), "none here: it is allowed, and cannot be reached");
+		snprintf(text, sizeof(text), "none: it is allowed, but unreachable");
 	else if (!*r->rule && r->private)
-		snprintf(text, sizeof(text), "an administrator can name it with `network_private`");
+		snprintf(text, sizeof(text), "an administrator can allow it with `network_private`");
 	else if (!*r->rule && strstr(r->reason, "(ECH)"))
-		snprintf(text, sizeof(text), "have the program send no ECH, or put +terminate behind the host's rule (or +ech, "
-					     "which lets it hide names)");
+		snprintf(text, sizeof(text),
+			 "make the program send no ECH, or add +terminate to the host's rule (or +ech, which lets it "
+			 "hide names)");
 	else if (!*r->rule)
-		snprintf(text, sizeof(text), "none by a rule: it must be asked for otherwise, as the reason says");
+		snprintf(text, sizeof(text), "no rule: the program must send it differently, see the reason");
 	else if (net_lets(lets, r->target, r->port))
-		snprintf(text, sizeof(text), "done: the policy has it by now");
+		snprintf(text, sizeof(text), "done: the policy allows it since");
 	else if (w && w->mode == EGRESS_OBSERVE)
 		snprintf(text, sizeof(text), "an administrator can add \"%s\" to `network_outer`", r->rule);
 	else if (w && w->mode == EGRESS_ALLOW)
@@ -112,7 +113,7 @@ void sandbox_net_write(const struct sandbox *b, bool why, struct json *j)
 	net_request_write(b->request->net, "policy", j);
 	jout_str(j, "state", state_of(b));
 	if (b->run && b->run->less)
-		jout_str(j, "less", "the daemon's configuration allows less than this policy asks for");
+		jout_str(j, "less", "the daemon's configuration allows less than this policy requests");
 	net_counts_write(st ? &st->counts : &none, "counts", j);
 	net_counts_write(st ? &st->tree->counts : &none, "tree_counts", j);
 	if (b->request->net && b->request->net->mode == EGRESS_OBSERVE) {
@@ -147,7 +148,7 @@ static void kernel_rule(const struct sandbox *b, const struct net_addr *a, uint1
 		*reason = what;
 		return;
 	}
-	*reason = "no rule has this address";
+	*reason = "no rule for this address";
 	snprintf(rule, size, a->family == 4 ? "%s:%u" : "[%s]:%u", text, port);
 }
 

@@ -247,7 +247,7 @@ static bool is_private(const struct egress_stream *x)
 	const char *what;
 
 	memcpy(a.addr, x->addr, sizeof(a.addr));
-	return *x->name ? strstr(x->reason, " leads to ") != NULL : x->family && !net_addr_public(&a, &what);
+	return *x->name ? strstr(x->reason, " resolves to ") != NULL : x->family && !net_addr_public(&a, &what);
 }
 
 static struct net_refusal *same_refusal(struct net_state *s, const struct egress_stream *x, const char *target,

@@ -57,9 +57,9 @@ static int room(const struct sandbox *b, struct err *e)
 		n++;
 	if (n < PORTS_MAX)
 		return 0;
-	err_set(e, ERR_QUOTA, -EDQUOT, "sandbox '%s' has %u ports that others may use, as many as it may",
+	err_set(e, ERR_QUOTA, -EDQUOT, "sandbox '%s' has reached its limit of %u public ports",
 		b->request->name, n);
-	err_remedy(e, "DELETE one that is not needed");
+	err_remedy(e, "DELETE a port that is not needed");
 	return -EDQUOT;
 }
 
@@ -239,7 +239,7 @@ static void refused(struct port_dial *d, int errnum)
 		ask(d);
 		return;
 	}
-	err_set(&e, ERR_LOST, -errnum, "nobody listens on port %u in sandbox '%s'", d->number,
+	err_set(&e, ERR_LOST, -errnum, "no server listens on port %u in sandbox '%s'", d->number,
 		d->sandbox->request->name);
 	err_remedy(&e, "start the server inside, on 127.0.0.1, ::1 or all addresses");
 	finish(d, &e);
@@ -339,7 +339,7 @@ static void on_broken(uv_timer_t *t)
 	struct port_dial *d = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' cannot be reached just now", d->sandbox->request->name);
+	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' is not reachable at the moment", d->sandbox->request->name);
 	err_remedy(&e, "try again");
 	finish(d, &e);
 }
@@ -365,7 +365,7 @@ static void on_socket(void *arg, int r, const struct warden_link_answer *a, cons
 	if (e && r < 0)
 		why = *e;
 	else
-		err_set(&why, ERR_INTERNAL, -EPROTO, "the warden gave no socket");
+		err_set(&why, ERR_INTERNAL, -EPROTO, "the warden sent no socket");
 	finish(d, &why);
 }
 

@@ -107,7 +107,7 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 		if (used_again(b))
 			sandbox_resume(b, &op->who, NULL, NULL);
 	} else if (r == 0) {
-		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile");
+		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime");
 		e = &op->err;
 	}
 	sandbox_tell(b->service, op, r, e);

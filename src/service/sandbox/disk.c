@@ -90,7 +90,8 @@ static int may_stop(const struct sandbox *b, struct err *e)
 	if (!b->request->disk[0]) {
 		err_set(e, ERR_CONFLICT, -EINVAL, "sandbox '%s' has its files in memory: they would be gone",
 			b->request->name);
-		err_remedy(e, "hibernate or delete it; one that is created with storage \"disk\" and isolation \"container\" can be stopped");
+		err_remedy(e, "hibernate or delete it; only a sandbox with storage \"disk\" and isolation "
+			      "\"container\" can be stopped");
 		return -EINVAL;
 	}
 	if (b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST)
@@ -98,7 +99,7 @@ static int may_stop(const struct sandbox *b, struct err *e)
 			       ? err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being started", b->request->name)
 			       : 0;
 	if ((b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED) || b->sleep || b->waking || b->swap)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or about to change", b->request->name,
+		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or changing its state", b->request->name,
 			       sandbox_state_name(b->state));
 	return 1;
 }
@@ -114,7 +115,7 @@ void sandbox_stop(struct sandbox *b, const struct who *who, sandbox_done_fn *fn,
 		sandbox_tell(b->service, op, r, &e);
 		return;
 	}
-	become_stopped(b, who, "a caller said so");
+	become_stopped(b, who, "stopped by a caller");
 	warden_link_call(b->service->warden, WARDEN_DESTROY, handle, 0, NULL, on_ended, op);
 }
 
@@ -235,7 +236,7 @@ void sandbox_start(struct sandbox *b, const struct who *who, sandbox_done_fn *fn
 	else if (b->swap && !x)
 		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored", b->request->name);
 	else if (b->service->draining)
-		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping");
 	if (r == 1 && !x && b->opened) {
 		become_running(b, who);
 		begin_again(b);
@@ -321,19 +322,21 @@ int sandbox_again_check(const struct sandbox *b, const json_t *spec, struct err 
 	const size_t bytes = json_dumpb(spec, NULL, 0, JSON_COMPACT);
 
 	if (!b->request->disk[0]) {
-		err_set(e, ERR_INVALID, -EINVAL, "restart: sandbox '%s' does not outlive a reboot", b->request->name);
+		err_set(e, ERR_INVALID, -EINVAL, "restart: sandbox '%s' does not survive a reboot", b->request->name);
 		err_remedy(e, "create it with storage \"disk\" and isolation \"container\"");
 		return -EINVAL;
 	}
 	if (json_array_size(b->request->again) >= AGAIN_MAX)
 		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "restart: at most %d commands of a sandbox", AGAIN_MAX);
 	if (bytes > AGAIN_BYTES) {
-		err_set(e, ERR_TOO_LARGE, -E2BIG, "restart: the command has %zu bytes; at most %llu are kept to start it again", bytes, AGAIN_BYTES);
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "restart: the command has %zu bytes; at most %llu can be stored",
+			bytes, AGAIN_BYTES);
 		err_remedy(e, "put its text into a file of the sandbox");
 		return -E2BIG;
 	}
 	if (again_bytes(b->service, b->tenant) + bytes > AGAIN_TENANT_BYTES) {
-		err_set(e, ERR_QUOTA, -EDQUOT, "restart: the commands of tenant '%s' take %llu bytes, all it may keep", b->tenant->id,
+		err_set(e, ERR_QUOTA, -EDQUOT,
+			"restart: the commands of tenant '%s' take %llu bytes, which is the limit", b->tenant->id,
 			AGAIN_TENANT_BYTES);
 		err_remedy(e, "end commands that have `restart`, or delete their sandboxes");
 		return -EDQUOT;
@@ -385,7 +388,7 @@ static void begin_again(struct sandbox *b)
 			r = exec_new(b, &daemon, w, NULL, &x, &e);
 		}
 		if (r < 0) {
-			log_warn("sandbox %s: a command could not be started again: %s", b->id, e.msg);
+			log_warn("sandbox %s: cannot start a command again: %s", b->id, e.msg);
 			continue;
 		}
 		json_object_set_new(one, "exec", json_string(x->id));
@@ -511,7 +514,7 @@ static void on_removed(void *arg, int r, const struct warden_link_answer *a, con
 	else if (r == -EBUSY) /* its last process has not ended yet */
 		disk_sweep_soon(x->d->s);
 	else
-		log_warn("a disk could not be removed: %s", e ? e->msg : "the warden is gone");
+		log_warn("cannot remove a disk: %s", e ? e->msg : "the warden has ended");
 }
 
 static void remove_disk(struct disk_sweep *d)
@@ -524,7 +527,7 @@ static void remove_disk(struct disk_sweep *d)
 	x->d = d;
 	memcpy(x->id, d->at, sizeof(x->id));
 	if (!loose)
-		log_warn("disk %s is in no row, and nothing says that it may go: it is moved to the quarantine", d->at);
+		log_warn("disk %s is in no row and is not marked for removal: it is moved to the quarantine", d->at);
 	warden_link_call_layer(d->s->warden, WARDEN_DISK_REMOVE, 0, !loose, d->at, on_removed, x);
 }
 
@@ -566,7 +569,7 @@ static void on_disk(void *arg, int r, const struct warden_link_answer *a, const 
 
 	if (r < 0 || !a || !a->rep->id[0]) {
 		if (r < 0)
-			log_warn("could not ask for the disks: %s", e ? e->msg : "the warden is gone");
+			log_warn("cannot list the disks: %s", e ? e->msg : "the warden has ended");
 		else
 			drop_unseen(d);
 		d->busy = false;

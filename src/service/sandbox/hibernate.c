@@ -142,7 +142,7 @@ static void begin_later(struct sleep *x)
 {
 	if (x->steady_tries++ >= STEADY_TRIES) {
 		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY,
-				  "execs of sandbox '%s' are being started, or their output is being read",
+				  "execs of sandbox '%s' are starting, or their output is being read",
 				  x->b->request->name));
 		return;
 	}
@@ -173,7 +173,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		return;
 	}
 	if (c) {
-		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime"));
 		return;
 	}
 	x->e = *e;
@@ -195,7 +195,7 @@ static bool is_there(struct sleep *x)
 
 	if (b->handle == x->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED))
 		return true;
-	finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+	finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime"));
 	return false;
 }
 
@@ -211,8 +211,8 @@ static void seal(struct sleep *x)
 	else if (x->quiet_tries++ < QUIET_TRIES)
 		uv_timer_start(x->timer, on_quiet, QUIET_MS, 0);
 	else
-		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY, "output of execs of sandbox '%s' is being written down",
-				  b->request->name));
+		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY,
+				  "output of execs of sandbox '%s' is being written to disk", b->request->name));
 }
 
 static void on_quiet(uv_timer_t *t)
@@ -245,7 +245,7 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 	if (r < 0 && e)
 		x->e = *e;
 	if (r == 0 && (b->handle != x->handle || b->state != SANDBOX_RUNNING))
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile");
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime");
 	if (r < 0) {
 		finish(x, r);
 		return;
@@ -255,7 +255,7 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 	exec_clock(b, true);
 	agent_link_read(&b->link); /* all that it said before it was frozen */
 	if (b->handle != x->handle || b->state != SANDBOX_RUNNING) {
-		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored meanwhile"));
+		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime"));
 		return;
 	}
 	if (!is_steady(b)) {
@@ -385,7 +385,7 @@ void sandbox_forget_memory(struct sandbox *b)
 	sandbox_parts_lost(b, LOSS_REPLACED);
 	b->asleep = ASLEEP_FILES;
 	free(b->memory_refused);
-	b->memory_refused = strdup("it was asked to wake up with its files only");
+	b->memory_refused = strdup("the wake request asked for its files only");
 	free(b->cut);
 	b->cut = NULL;
 }

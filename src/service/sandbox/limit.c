@@ -111,7 +111,8 @@ static void in_force(struct limiting *x)
 	if (r == 0)
 		sandbox_note_update(b, &x->who);
 	else if (x->handle) /* the warden has set them: to go back might fail as well, since what is in use may have grown */
-		err_wrap(&x->e, r, "the new limits are in force, but not stored: a restart of the daemon forgets them");
+		err_wrap(&x->e, r,
+			 "the new limits are in effect, but not stored: they are lost when the daemon restarts");
 	finish(x, r);
 }
 
@@ -123,7 +124,7 @@ static void on_limited(void *arg, int r, const struct warden_link_answer *a, con
 	if (r < 0 && e)
 		x->e = *e;
 	if (r == 0 && (x->b->handle != x->handle || x->b->state == SANDBOX_ENDING))
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored meanwhile",
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored in the meantime",
 			    x->b->request->name);
 	if (r < 0)
 		finish(x, r);
@@ -138,10 +139,10 @@ static int may(const struct limiting *x, struct err *e)
 	const bool disk = x->l.disk && x->l.disk != s->limits.disk;
 
 	if (b->state == SANDBOX_ENDING)
-		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->request->name);
+		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted in the meantime", b->request->name);
 	if (s->flags & SPEC_VM) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot change");
-		err_remedy(e, "make another one");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot be changed");
+		err_remedy(e, "make another sandbox");
 		return -EOPNOTSUPP;
 	}
 	if (b->state == SANDBOX_LOST && !b->request->disk[0])
@@ -209,7 +210,7 @@ static void on_again(void *arg, int r, const struct warden_link_answer *a, const
 
 	(void)a;
 	if (r < 0 && b->handle && b->state != SANDBOX_ENDING)
-		log_warn("sandbox '%s': its limits may not be those that are stored: %s", b->request->name,
+		log_warn("sandbox '%s': its limits may differ from the stored ones: %s", b->request->name,
 			 e ? e->msg : strerror(-r));
 	sandbox_unref(b);
 }

@@ -258,7 +258,7 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 			sandbox_revive_ask(b);
 		}
 	} else if (!why.msg[0]) {
-		err_set(&why, ERR_LOST, r, "the warden is gone");
+		err_set(&why, ERR_LOST, r, "the warden has ended");
 	} else {
 		r = sandbox_parts_refused(b, r, &why);
 	}
@@ -269,7 +269,7 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 
 static int room_for(struct service *s, const struct sandbox_request *request, struct err *e)
 {
-	int r = s->draining ? err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop") : service_room(s, e);
+	int r = s->draining ? err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping") : service_room(s, e);
 
 	if (r < 0)
 		return r;
@@ -278,7 +278,7 @@ static int room_for(struct service *s, const struct sandbox_request *request, st
 			break;
 	if (!s->o.sandboxes_max || s->sandboxes.count < s->o.sandboxes_max)
 		return 0;
-	err_set(e, ERR_EXHAUSTED, -EDQUOT, "this host has %zu sandboxes, as many as it may", s->sandboxes.count);
+	err_set(e, ERR_EXHAUSTED, -EDQUOT, "this host has %zu sandboxes, which is the limit", s->sandboxes.count);
 	err_remedy(e, "delete some, or raise sandboxes_max in the configuration");
 	return -EDQUOT;
 }

@@ -26,8 +26,8 @@ void sandbox_unlist(struct sandbox *b)
 
 static int taken(const char *name, struct err *e)
 {
-	err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is taken", name);
-	err_remedy(e, "take another, or delete that sandbox; a key (--key, `key`) is get-or-create");
+	err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is already in use", name);
+	err_remedy(e, "use another name, or delete that sandbox; a key (--key, `key`) is get-or-create");
 	return -EEXIST;
 }
 
@@ -105,7 +105,7 @@ struct sandbox *sandbox_find(struct service *s, const struct who *who, const cha
 	}
 	if (!b || !sandbox_seen(b)) {
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
-		err_remedy(e, "`cloche ls` (GET /v1/sandboxes) shows which there are");
+		err_remedy(e, "`cloche ls` (GET /v1/sandboxes) lists the sandboxes");
 		return NULL;
 	}
 	s->called_ns = clock_mono_ns();

@@ -49,17 +49,17 @@ static void on_look(uv_timer_t *t)
 	int r = 0;
 
 	if (b->state == SANDBOX_ENDING)
-		r = err_set(&e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->request->name);
+		r = err_set(&e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted in the meantime", b->request->name);
 	else if (b->service->draining)
-		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping");
 	else if (b->queue == q && !is_busy(b))
 		r = 0;
 	else if (clock_mono_ns() < q->end_ns)
 		return;
 	else
 		r = err_set(&e, ERR_CONFLICT, -EBUSY,
-			    "sandbox '%s' is being restored, hibernated, woken up, checkpointed or limited, for %llu s "
-			    "already",
+			    "sandbox '%s' has been in the middle of a restore, hibernation, wake, checkpoint or change "
+			    "of limits for %llu s",
 			    b->request->name, WAIT_S);
 	leave(q, r, r < 0 ? &e : NULL);
 }

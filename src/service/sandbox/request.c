@@ -33,12 +33,12 @@ int kv_copy(struct kv *to, const struct kv *from)
 static int check_key(const char *key, const char *what, bool env, struct err *e)
 {
 	if (!*key || strlen(key) > 256)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%s': names have 1 to 256 bytes", what);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': names must have 1 to 256 bytes", what);
 	if (strchr(key, '='))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%s': the name '%.60s' holds a '='", what, key);
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': the name '%.60s' contains a '='", what, key);
 	for (const char *p = key; env && *p; p++)
 		if ((unsigned char)*p < 33 || *p == 127)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%s': a name holds a space or control character",
+			return err_set(e, ERR_INVALID, -EINVAL, "'%s': a name contains a space or control character",
 				       what);
 	return 0;
 }
@@ -62,9 +62,9 @@ int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct k
 
 		r = check_key(key, what, env, e);
 		if (r == 0 && !text)
-			r = err_set(e, ERR_INVALID, -EINVAL, "'%s': '%.60s' must be text", what, key);
+			r = err_set(e, ERR_INVALID, -EINVAL, "'%s': '%.60s' must be a string", what, key);
 		if (r == 0 && !env && strlen(text) > 4096)
-			r = err_set(e, ERR_INVALID, -E2BIG, "'%s': '%.60s' has more than 4096 bytes", what, key);
+			r = err_set(e, ERR_INVALID, -E2BIG, "'%s': '%.60s' must be at most 4096 bytes", what, key);
 		if (r < 0)
 			break;
 		k.item[k.n] = malloc(n + strlen(text) + 2);
@@ -107,7 +107,8 @@ int name_check(const char *name, struct err *e)
 	if (n < 1 || n > NAME_MAX_LEN || strspn(name, fit) != n || name[0] == '.' || name[0] == '-' ||
 	    strstr(name, ".."))
 		return err_set(e, ERR_INVALID, -EINVAL,
-			       "'name': 1 to 64 of letters, digits, '_', '.', '-', the first no '.' or '-', no '..'");
+			       "'name' must be 1 to 64 letters, digits, '_', '.' or '-', without '..', and not start "
+			       "with '.' or '-'");
 	return 0;
 }
 
@@ -134,7 +135,8 @@ int user_parse(const char *text, struct user_request *ret, struct err *e)
 			r = parse_u64(colon, &gid, NULL);
 	}
 	if (r < 0 || !account_id_ok(uid) || !account_id_ok(gid)) {
-		err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\", \"UID:GID\" up to 65535, or names: NAME, NAME:GROUP");
+		err_set(e, ERR_INVALID, -EINVAL,
+			"'user' must be user, root, \"UID\", \"UID:GID\" up to 65535, or names: NAME, NAME:GROUP");
 		return -EINVAL;
 	}
 	memset(ret->text, 0, sizeof(ret->text));
@@ -151,7 +153,8 @@ int user_parse_ids(const char *text, struct user_request *ret, struct err *e)
 	int r = user_parse(text, &u, e);
 
 	if (r == 0 && u.named)
-		r = err_set(e, ERR_INVALID, -EINVAL, "'user': must be user, root, \"UID\" or \"UID:GID\" up to 65535 here");
+		r = err_set(e, ERR_INVALID, -EINVAL,
+			    "'user' must be user, root, \"UID\" or \"UID:GID\" up to 65535 here");
 	if (r == 0)
 		*ret = u;
 	return r;
@@ -160,7 +163,7 @@ int user_parse_ids(const char *text, struct user_request *ret, struct err *e)
 static void put_path(struct json_read *j, const char *key, const char *text, char to[SPEC_PATH])
 {
 	if (strlen(text) >= SPEC_PATH)
-		json_read_bad(j, key, "at most %d bytes", SPEC_PATH - 1);
+		json_read_bad(j, key, "must be at most %d bytes", SPEC_PATH - 1);
 	else
 		memcpy(to, text, strlen(text) + 1);
 }
@@ -176,7 +179,7 @@ static void read_mounts(struct json_read *j, struct sandbox_spec *s)
 		bool ro = false;
 
 		if (!json_is_object(m.o)) {
-			json_read_bad(j, "mounts", "objects {source, target, read_only} are wanted");
+			json_read_bad(j, "mounts", "must be objects {source, target, read_only}");
 			return;
 		}
 		json_read_str(&m, "source", &source, SPEC_PATH - 1);
@@ -199,13 +202,13 @@ static void read_tmpfs(struct json_read *j, bool admin, struct sandbox_spec *s)
 		const char *path = "";
 
 		if (!json_is_object(m.o)) {
-			json_read_bad(j, "tmpfs", "objects {path, size} are wanted");
+			json_read_bad(j, "tmpfs", "must be objects {path, size}");
 			return;
 		}
 		to->size = 64 * MIB;
 		json_read_str(&m, "path", &path, SPEC_PATH - 1);
 		if (json_read_size(&m, "size", &to->size) && !to->size && !admin)
-			json_read_bad(&m, "size", "only an admin may lift this limit");
+			json_read_bad(&m, "size", "must not be 0: only an admin may remove this limit");
 		j->r = json_read_end(&m);
 		put_path(j, "tmpfs", path, to->path);
 	}
@@ -268,7 +271,7 @@ static void read_limits(const struct service_opts *o, struct json_read *j, bool 
 	json_read_ms(j, "exec_timeout", &w->exec_timeout_ms);
 	l->pids = (uint32_t)pids;
 	if (w->output_limit > OUTPUT_LIMIT_MAX)
-		json_read_bad(j, "output_limit", "at most 16M in an answer; more is fetched from …/output");
+		json_read_bad(j, "output_limit", "must be at most 16M in an answer; …/output returns more");
 	if (admin)
 		return;
 	const struct {
@@ -279,9 +282,9 @@ static void read_limits(const struct service_opts *o, struct json_read *j, bool 
 		       { "nofile", w->nofile ? w->nofile : !o->nofile, 0 } };
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		if (!bounds[i].value)
-			json_read_bad(j, bounds[i].key, "only an admin may lift this limit");
+			json_read_bad(j, bounds[i].key, "must not be 0: only an admin may remove this limit");
 		else if (bounds[i].max && bounds[i].value > bounds[i].max)
-			json_read_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)",
+			json_read_bad(j, bounds[i].key, "must not exceed the limit of this host (%llu%s)",
 				      (unsigned long long)bounds[i].max, i == 0 ? " thousandths of a core" : "");
 	}
 }
@@ -303,9 +306,9 @@ bool limits_read(const struct service_opts *o, struct json_read *j, bool admin, 
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		any = any || given[i];
 		if (given[i] && !bounds[i].value)
-			json_read_bad(j, bounds[i].key, "0 is not allowed: a limit cannot be lifted later");
+			json_read_bad(j, bounds[i].key, "must not be 0: a limit cannot be removed later");
 		else if (given[i] && !admin && bounds[i].max && bounds[i].value > bounds[i].max)
-			json_read_bad(j, bounds[i].key, "beyond what this host allows (%llu%s)",
+			json_read_bad(j, bounds[i].key, "must not exceed the limit of this host (%llu%s)",
 				      (unsigned long long)bounds[i].max, i == 0 ? " thousandths of a core" : "");
 	}
 	*ret = l;
@@ -338,8 +341,9 @@ static uint32_t read_tier(struct json_read *j)
 	if (!strcmp(tier, "vm"))
 		return SPEC_VM;
 	later = !strcmp(tier, "process") || !strcmp(tier, "wasm");
-	j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not in this version", tier)
-		     : err_set(j->e, ERR_INVALID, -EINVAL, "isolation '%s': unknown", tier);
+	j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not supported in this version",
+			       tier) :
+		       err_set(j->e, ERR_INVALID, -EINVAL, "unknown isolation '%s'", tier);
 	err_remedy(j->e, "use isolation \"container\" or \"vm\"");
 	return 0;
 }
@@ -366,14 +370,15 @@ static void read_files(const struct service_opts *o, struct json_read *j, bool a
 	else if (name_check(image, NULL) < 0 || !o->images || !*o->images ||
 		 snprintf(s->image, sizeof(s->image), "%s/%s", o->images, image) >= (int)sizeof(s->image)) {
 		j->r = err_set(j->e, ERR_NOT_FOUND, -ENOENT, "no image '%.60s'", image);
-		err_remedy(j->e, "use \"host\", or put a root filesystem folder below the daemon's --images");
+		err_remedy(j->e, "use \"host\", or add a root filesystem folder to the daemon's --images");
 	}
 	if (hostname[0] == '-' || hostname[0] == '.' || !*hostname || strspn(hostname, fit_host) != strlen(hostname))
-		json_read_bad(j, "hostname", "letters, digits, '-' and '.' are wanted, the first a letter or digit");
+		json_read_bad(j, "hostname",
+			      "must consist of letters, digits, '-' and '.', and start with a letter or digit");
 	if (strcmp(storage, "memory") && strcmp(storage, "disk"))
-		json_read_bad(j, "storage", "\"memory\" or \"disk\" is wanted");
+		json_read_bad(j, "storage", "must be \"memory\" or \"disk\"");
 	else if (tier && strcmp(storage, "disk"))
-		json_read_bad(j, "storage", "a virtual machine's is \"disk\"");
+		json_read_bad(j, "storage", "must be \"disk\" for a virtual machine");
 	snprintf(s->hostname, sizeof(s->hostname), "%s", hostname);
 	snprintf(s->workdir, sizeof(s->workdir), "%s", workdir ? workdir : w->user.uid ? "/home/user" : "/root");
 	s->flags = (read_only ? SPEC_READ_ONLY : SPEC_SYSTEM_WRITABLE) | (!strcmp(storage, "disk") ? SPEC_DISK : 0) |
@@ -392,7 +397,7 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	if (json_read_str(&j, "name", &name, NAME_MAX_LEN) && j.r == 0)
 		j.r = name_check(name, e);
 	if (json_read_str(&j, "key", &key, KEY_MAX_LEN) && !*key)
-		json_read_bad(&j, "key", "1 to %d bytes", KEY_MAX_LEN);
+		json_read_bad(&j, "key", "must be 1 to %d bytes", KEY_MAX_LEN);
 	json_read_str(&j, "user", &user, sizeof(w->user.text) - 1);
 	if (j.r == 0)
 		j.r = user_parse_ids(user, &w->user, e);

@@ -49,26 +49,27 @@ void sandbox_restored(struct sandbox *b)
 	if (b->fresh & FRAME_RESTORED_MACHINE_ID)
 		say(done, "machine-id", NULL);
 	else
-		say(not_done, "machine-id", "there is none in its image");
+		say(not_done, "machine-id", "its image has none");
 	if (b->fresh & FRAME_RESTORED_GENERATION)
 		say(done, "generation", NULL);
 	if (b->request->origin.reseeds) {
 		say(done, "random", NULL);
 		say(not_done, "generators",
-		    "objects the warm code made to draw from (random.Random(), numpy's default_rng()) draw the same in all");
+		    "generators that the warm code created (random.Random(), numpy's default_rng()) return the same "
+		    "numbers in all sandboxes");
 	} else if (b->request->memory)
-		say(not_done, "random", "what a program has drawn ahead for itself cannot be changed from outside");
+		say(not_done, "random", "numbers that a program has drawn ahead cannot be changed from outside");
 	if (b->request->memory) {
 		say(not_done, "layout",
-		    "addresses, stack guards and hash seeds of processes are as in all that go on from the same image");
+		    "addresses, stack guards and hash seeds of processes are the same in all sandboxes of one image");
 		if (!(b->request->spec->flags & SPEC_VM))
 			say(not_done, "landlock",
-			    "whether a process had restricted itself by Landlock cannot be seen: it has not any more");
+			    "a Landlock restriction that a process had made for itself cannot be detected and is lost");
 	}
 	if (b->fresh & FRAME_RESTORED_CLOCK_BACK)
-		say(not_done, "monotonic-clock", "it is behind what the processes have seen");
+		say(not_done, "monotonic-clock", "it is behind what the processes have already seen");
 	if (b->fresh & FRAME_RESTORED_NUMBERS_LOST)
-		say(not_done, "inode-numbers", "some open files have other inode numbers than they had");
+		say(not_done, "inode-numbers", "the inode numbers of some open files have changed");
 	json_object_set_new(o, "memory", json_boolean(b->request->memory));
 	json_object_set_new(o, "execs", execs_of(b));
 	json_object_set_new(o, "done", done);

@@ -20,12 +20,12 @@ int sandbox_lost(const struct sandbox *b, struct err *e)
 					 : "its first process died";
 
 	if (b->request->disk[0]) {
-		err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are there", b->request->name, why);
+		err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are kept", b->request->name, why);
 		err_remedy(e, "start it again (`cloche start`), copy its files, or delete it");
 		return -ESRCH;
 	}
 	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s%s", b->request->name, why,
-		b->request->spec->flags & SPEC_VM ? "" : "; its files were in memory and are gone");
+		b->request->spec->flags & SPEC_VM ? "" : "; its files were in memory and are lost");
 	err_remedy(e, "delete it and create another%s, or restore it from a checkpoint",
 		   b->lost_to_oom ? " with more memory or storage disk" : "");
 	return -ESRCH;
@@ -153,12 +153,12 @@ bool sandbox_gone(struct sandbox *b)
 		return false;
 	b->handle = 0;
 	if (b->state == SANDBOX_MAKING) { /* its agent died, and the warden before it could say so */
-		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it stood");
+		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it was ready");
 		sandbox_give_up(b, r, &e);
 	} else if (b->request->disk[0] && !b->pooled) {
-		sandbox_stopped(b, "nothing of it runs any more");
+		sandbox_stopped(b, "none of its processes is running");
 	} else {
-		sandbox_lose(b, "the warden does not know it any more");
+		sandbox_lose(b, "the warden has no such sandbox");
 	}
 	return true;
 }
@@ -215,7 +215,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 
 	sandbox_ref(b);
 	if (r < 0 && b->state == SANDBOX_MAKING) {
-		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox stood");
+		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox was ready");
 		sandbox_give_up(b, r, &e);
 	} else if (r < 0 && b->opened) {
 		sandbox_close(b);
@@ -226,7 +226,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 		sandbox_reattach(b);
 		service_soon(b->service);
 	} else if (r < 0) {
-		sandbox_lose(b, r == -EPIPE ? "its first process has ended" : "its agent talked nonsense");
+		sandbox_lose(b, r == -EPIPE ? "its first process has ended" : "protocol error from its agent");
 	} else if (f->type == FRAME_SYNCED) {
 		b->breaks = 0;
 		if (exec_synced(b)) {
@@ -386,7 +386,8 @@ static void on_group(void *arg, int r, const struct warden_link_answer *a, const
 	}
 
 	if (r < 0 && r != -ESRCH)
-		log_warn("sandbox %s: no group for an exec: %s", b->id, e ? e->msg : "the warden is gone");
+		log_warn("sandbox %s: cannot make a control group for an exec: %s", b->id,
+			 e ? e->msg : "the warden has ended");
 	if (r == 0 && a->nfds && b->group < 0 && b->state != SANDBOX_ENDING) {
 		b->group = a->fds[0];
 		b->group_no = a->rep->arg;
@@ -458,7 +459,7 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	if (r < 0)
 		return NULL;
 	if (!t) {
-		err_set(e, ERR_INTERNAL, -ENOENT, "its tenant '%s' is not there", row->tenant);
+		err_set(e, ERR_INTERNAL, -ENOENT, "its tenant '%s' does not exist", row->tenant);
 		return NULL;
 	}
 	b = calloc(1, sizeof(*b));

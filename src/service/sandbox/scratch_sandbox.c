@@ -40,7 +40,7 @@ static void on_failed(void *arg, struct sandbox *b, int r, const struct err *e)
 	if (e && e->msg[0])
 		why = *e;
 	else
-		err_set(&why, ERR_LOST, r < 0 ? r : -EIO, "the sandbox that was to hold the files has ended");
+		err_set(&why, ERR_LOST, r < 0 ? r : -EIO, "the scratch sandbox for the files has ended");
 	h->fn(h->arg, NULL, &why);
 }
 
@@ -69,7 +69,7 @@ int scratch_sandbox_make(struct service *s, struct tenant *t, struct sandbox_req
 	int r;
 
 	if (s->scratch_sandboxes >= AT_ONCE || t->scratch_sandboxes >= AT_ONCE_TENANT) {
-		err_set(e, ERR_EXHAUSTED, -EAGAIN, "as many comparisons are under way as can be");
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "too many comparisons are in progress");
 		err_remedy(e, "try again in a moment");
 		return -EAGAIN;
 	}

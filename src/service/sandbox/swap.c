@@ -137,7 +137,7 @@ static void on_up(void *arg)
 	int r = 0;
 
 	if (b->state == SANDBOX_ENDING)
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted meanwhile", b->request->name);
+		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted in the meantime", b->request->name);
 	if (r == 0)
 		r = keep_identity(b, n->request, &x->e);
 	if (r == 0)
@@ -212,7 +212,7 @@ void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_re
 	sandbox_close(b);
 	if (b->swap || b->sleep)
 		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->request->name,
-			    b->swap ? "restored already" : "hibernated");
+			    b->swap ? "already restored" : "hibernated");
 	if (r == 0 && !request->wake) {
 		/* The policy is what was asked last: a checkpoint of an earlier, wider one does not bring that back. */
 		net_request_free(request->net);

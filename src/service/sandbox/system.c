@@ -27,7 +27,7 @@ static void start_late(struct sandbox *b, int r)
 		struct err e = { 0 };
 
 		if (r == 0 && file_worker_give(b, &l->user, l->fd, &e) < 0)
-			log_warn("sandbox %s: a file worker did not start: %s", b->id, e.msg);
+			log_warn("sandbox %s: cannot start a file worker: %s", b->id, e.msg);
 		fd_close(l->fd);
 		free(l);
 		l = next;
@@ -46,7 +46,8 @@ static void on_system(void *arg, int r, const struct warden_link_answer *a, cons
 		b->system_asked = 0;
 		b->system_open = r == 0 ? b->handle : 0;
 		if (r < 0)
-			log_warn("sandbox %s: /usr cannot be made writable: %s", b->id, e ? e->msg : "the warden is gone");
+			log_warn("sandbox %s: /usr cannot be made writable: %s", b->id,
+				 e ? e->msg : "the warden has ended");
 	}
 	start_late(b, same ? r : -ESTALE);
 	exec_system_came(b, same ? r : 0, e);
@@ -76,7 +77,7 @@ int sandbox_system_put_off(struct sandbox *b, const struct user_request *user, i
 
 	if (copy < 0) {
 		free(l);
-		return err_set(e, ERR_EXHAUSTED, l ? -EMFILE : -ENOMEM, "no room for a file worker");
+		return err_set(e, ERR_EXHAUSTED, l ? -EMFILE : -ENOMEM, "no resources for a file worker");
 	}
 	*l = (struct sandbox_late){ .user = *user, .fd = copy };
 	while (*at)

@@ -54,13 +54,15 @@ static int check_one(struct service *s, const struct tenant *t, struct sandbox_r
 			secret_use_only_mask(u);
 			return 0;
 		}
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "secret '%s' is not there%s", u->name, c ? " any more" : "");
-		err_remedy(e, "set it: `cloche secret set %s`; or go on without any: --no-secrets (\"secrets\": \"drop\")", u->name);
+		err_set(e, ERR_NOT_FOUND, -ENOENT, "secret '%s' does not exist%s", u->name, c ? " any longer" : "");
+		err_remedy(e, "set it: `cloche secret set %s`; or use none: --no-secrets (\"secrets\": \"drop\")",
+			   u->name);
 		return -ENOENT;
 	}
 	r = secret_read(c, &value, e);
 	if (r == 0 && u->as == SECRET_ENV && memchr(value.data, '\0', value.len))
-		r = err_set(e, ERR_INVALID, -EINVAL, "secret '%s' has a NUL byte: it cannot be given as env", u->name);
+		r = err_set(e, ERR_INVALID, -EINVAL, "secret '%s' contains a NUL byte: it cannot be passed as env",
+			    u->name);
 	if (r == 0 && secret_injected(u))
 		r = secrets_check_inject(s, w, u, &value, e);
 	return r;
@@ -74,14 +76,17 @@ int secrets_check(struct service *s, const struct tenant *t, struct sandbox_requ
 	for (uint32_t i = 0; i < request->secrets.n; i++)
 		injected += secret_injected(&request->secrets.use[i]);
 	if (injected > EGRESS_INJECTS_MAX)
-		r = err_set(e, ERR_INVALID, -E2BIG, "'secrets': at most %u that are injected", EGRESS_INJECTS_MAX);
+		r = err_set(e, ERR_INVALID, -E2BIG, "'secrets': at most %u injected ones", EGRESS_INJECTS_MAX);
 	for (uint32_t i = 0; r == 0 && i < request->secrets.n; i++)
 		r = check_one(s, t, request, &request->secrets.use[i], e);
 	/* One that wakes up had them all before. */
 	if (r == 0 && !request->wake && values_len(s, t, &request->secrets, NULL, 0) > VALUES_MAX)
-		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "the secrets of a sandbox have at most %u KiB", VALUES_MAX / 1024U);
+		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "the secrets of a sandbox must be at most %u KiB in total",
+			    VALUES_MAX / 1024U);
 	if (r == 0 && needs_dir(request) && request->spec->ntmpfs == SPEC_TMPFS)
-		r = err_set(e, ERR_INVALID, -E2BIG, "'tmpfs': at most %d with secrets or +terminate, which need one", SPEC_TMPFS - 1);
+		r = err_set(e, ERR_INVALID, -E2BIG,
+			    "'tmpfs': at most %d with secrets or +terminate, which need one themselves",
+			    SPEC_TMPFS - 1);
 	return r;
 }
 
@@ -183,9 +188,9 @@ int secrets_fit(const struct secret *c, size_t len, struct err *e)
 		    values_len(c->service, b->tenant, &b->request->secrets, c, len) <= VALUES_MAX)
 			continue;
 		err_set(e, ERR_TOO_LARGE, -E2BIG,
-			"with this value the secrets of sandbox '%s' would have more than %u KiB", b->request->name,
+			"with this value the secrets of sandbox '%s' would exceed %u KiB", b->request->name,
 			VALUES_MAX / 1024U);
-		err_remedy(e, "delete that sandbox first, or set a secret of another name");
+		err_remedy(e, "delete that sandbox first, or use another name for the secret");
 		return -E2BIG;
 	}
 	return 0;
@@ -407,7 +412,7 @@ static int plan_files(struct give *g, struct err *e)
 		if (u->use[i].as != SECRET_FILE || !c || (c->gone && g->sandbox->state != SANDBOX_MAKING))
 			continue;
 		if (c->gone)
-			return err_set(e, ERR_CONFLICT, -ENOENT, "secret '%s' was deleted meanwhile", c->name);
+			return err_set(e, ERR_CONFLICT, -ENOENT, "secret '%s' was deleted in the meantime", c->name);
 		snprintf(path, sizeof(path), SECRET_DIR "/%s", c->name);
 		r = plan_file(g, c, path, e);
 		if (r < 0 || !u->use[i].path || !strcmp(u->use[i].path, path))
@@ -497,7 +502,7 @@ static void on_refreshed(struct sandbox *b, int r, const struct err *e)
 {
 	if (r == 0 || b->state != SANDBOX_RUNNING)
 		return;
-	log_warn("sandbox %s: its secrets could not be brought up to date: %s", b->id, e->msg);
+	log_warn("sandbox %s: cannot update its secrets: %s", b->id, e->msg);
 	b->secrets->stale = true; /* when it is attached to, or resumed, again */
 }
 

@@ -40,9 +40,9 @@ static const char *unfit(const struct secret_use *u, const struct buf *value)
 
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)value->data[i] < 0x20 || value->data[i] == 0x7f)
-			return "has control characters";
+			return "contains control characters";
 	if (u->as == SECRET_HEADER && n && (value->data[0] == ' ' || value->data[n - 1] == ' '))
-		return "begins or ends with a blank";
+		return "begins or ends with a space";
 	return n > VALUE_MAX ? "is too long" : NULL;
 }
 
@@ -52,16 +52,16 @@ int secrets_check_inject(struct service *s, const struct sandbox_request *w, con
 	const char *why = unfit(u, value);
 
 	if (sent_len(value) > VALUE_MAX)
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "secret '%s': what is given as %s has at most %u bytes", u->name,
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "secret '%s' as %s: must be at most %u bytes", u->name,
 			       secret_as_name(u->as), VALUE_MAX);
 	if (why)
-		return err_set(e, ERR_INVALID, -EINVAL, "secret '%s' %s: it cannot be given as %s", u->name, why,
+		return err_set(e, ERR_INVALID, -EINVAL, "secret '%s' %s: it cannot be passed as %s", u->name, why,
 			       secret_as_name(u->as));
 	/* One that goes on may have had its policy changed since: then the way is closed, and nothing is sent. */
 	if (w->wake || w->spec->layers || net_request_lets(s->o.net, w->net, u->host, u->port))
 		return 0;
-	err_set(e, ERR_INVALID, -ENETUNREACH, "secret '%s' is for %.120s:%u, which the sandbox's network does not reach",
-		u->name, u->host, u->port);
+	err_set(e, ERR_INVALID, -ENETUNREACH,
+		"secret '%s' is for %.120s:%u, which the sandbox's network does not allow", u->name, u->host, u->port);
 	err_remedy(e, "allow it: --allow (in `network.allow`) %.120s:%u", u->host, u->port);
 	return -ENETUNREACH;
 }
@@ -163,7 +163,7 @@ int secrets_found(struct sandbox *b, const char *ca, struct err *e)
 		return 0;
 	if (ca && open_ca(b, ca, &why) == 0)
 		return 0;
-	log_warn("sandbox %s gets another CA: %s", b->id, why.msg[0] ? why.msg : "its own is not in the store");
+	log_warn("sandbox %s gets a new CA: %s", b->id, why.msg[0] ? why.msg : "its CA is not in the store");
 	return secrets_make_ca(b, NULL, e);
 }
 

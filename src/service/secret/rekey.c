@@ -93,10 +93,10 @@ int secrets_rekey(struct service *s, struct err *e)
 	if (k.values + k.cas)
 		log_warn("%u values of secrets were sealed with the new key", k.values + k.cas);
 	if (k.lost)
-		log_error("%u values of secrets open with no key there is: keep the old ones", k.lost);
+		log_error("%u values of secrets cannot be decrypted with any known key: keep the old keys", k.lost);
 	else
-		log_warn("secrets do not need their old key any more: remove it (secrets_old_key_command, secrets.key.old, or "
-			 "secrets.key beside a command), unless encrypt_memory has encrypted images with it");
+		log_warn("secrets no longer need their old key: remove it (secrets_old_key_command, secrets.key.old, "
+			 "or secrets.key beside a command), unless encrypt_memory has encrypted images with it");
 	vault_settle(s->vault);
 	return 0;
 }

@@ -92,7 +92,7 @@ static void read_file(struct json_read *j, struct secret_use *u)
 		return;
 	if (*path != '/' || strstr(path, "/../") || strstr(path, "/./") || path[strlen(path) - 1] == '/' ||
 	    !is_printable(path) || (strlen(path) > 2 && !strcmp(path + strlen(path) - 3, "/..")))
-		json_read_bad(j, "path", "an absolute path without '..' is wanted");
+		json_read_bad(j, "path", "must be an absolute path without '..'");
 	else
 		keep(j, path, &u->path);
 }
@@ -105,7 +105,7 @@ static void read_env(struct json_read *j, struct secret_use *u)
 	if (j->r < 0)
 		return;
 	if (!is_variable(var))
-		json_read_bad(j, "env", "letters, digits and '_' are wanted, the first no digit");
+		json_read_bad(j, "env", "must consist of letters, digits and '_', and not start with a digit");
 	else
 		keep(j, var, &u->field);
 }
@@ -121,16 +121,16 @@ static void read_to(struct json_read *j, bool admin, struct secret_use *u)
 		port = 80;
 	if (!json_read_str(j, "to", &to, NET_NAME_MAX + 8) && j->r == 0)
 		json_read_bad(j, "to",
-			      "the one host it is for is needed: \"api.example.com\", \"api.example.com:8443\"");
+			      "must be the host that receives it: \"api.example.com\" or \"api.example.com:8443\"");
 	if (j->r < 0)
 		return;
 	colon = strrchr(to, ':');
 	if (colon && (parse_u64(colon + 1, &port, NULL) < 0 || port < 1 || port > 65535))
-		json_read_bad(j, "to", "'%.80s': a port from 1 to 65535 is wanted behind the ':'", to);
+		json_read_bad(j, "to", "'%.80s': the text after ':' must be a port from 1 to 65535", to);
 	else if (net_name_parse(to, colon ? (size_t)(colon - to) : strlen(to), host) < 0)
-		json_read_bad(j, "to", "'%.80s': one exact name is wanted, no address, no '*'", to);
+		json_read_bad(j, "to", "'%.80s': must be one exact name, not an address, without '*'", to);
 	else if (u->plain && !admin)
-		json_read_bad(j, "plain", "only an admin may have a secret sent without TLS");
+		json_read_bad(j, "plain", "only an admin may allow a secret to be sent without TLS");
 	else
 		keep(j, host, &u->host);
 	u->port = (uint16_t)port;
@@ -150,9 +150,9 @@ static void read_header(struct json_read *j, struct secret_use *u)
 	if (!is_token(header) || is_framing(header))
 		json_read_bad(j, "header", "'%.60s' cannot be set", header);
 	else if (!at || strstr(at + 2, "{}") || !is_printable(format))
-		json_read_bad(j, "format", "a text with one \"{}\" is wanted, where the value goes");
+		json_read_bad(j, "format", "must contain \"{}\" once, which is replaced by the value");
 	else if (*format == ' ' || format[strlen(format) - 1] == ' ')
-		json_read_bad(j, "format", "no blank at its beginning or end");
+		json_read_bad(j, "format", "must not begin or end with a space");
 	else
 		keep(j, header, &u->field);
 	if (j->r == 0)
@@ -164,11 +164,11 @@ static void read_basic(struct json_read *j, struct secret_use *u)
 	const char *user = NULL;
 
 	if (!json_read_str(j, "user", &user, INJECT_FIELD_MAX) && j->r == 0)
-		json_read_bad(j, "user", "is needed");
+		json_read_bad(j, "user", "is required");
 	if (j->r < 0)
 		return;
 	if (strchr(user, ':') || !is_printable(user))
-		json_read_bad(j, "user", "without ':' and control characters");
+		json_read_bad(j, "user", "must not contain ':' or control characters");
 	else
 		keep(j, user, &u->field);
 }
@@ -178,11 +178,11 @@ static void read_query(struct json_read *j, struct secret_use *u)
 	const char *parameter = NULL;
 
 	if (!json_read_str(j, "parameter", &parameter, INJECT_FIELD_MAX) && j->r == 0)
-		json_read_bad(j, "parameter", "is needed");
+		json_read_bad(j, "parameter", "is required");
 	if (j->r < 0)
 		return;
 	if (!is_token(parameter) || strpbrk(parameter, "&%+#'"))
-		json_read_bad(j, "parameter", "letters, digits, '-', '_', '.' are wanted");
+		json_read_bad(j, "parameter", "must consist of letters, digits, '-', '_', '.'");
 	else
 		keep(j, parameter, &u->field);
 }
@@ -194,13 +194,13 @@ static int read_one(const json_t *v, bool admin, struct secret_use *u, struct er
 	int r;
 
 	if (!json_is_object(v))
-		return err_set(e, ERR_INVALID, -EINVAL, "'secrets': objects {name, as, …} are wanted");
+		return err_set(e, ERR_INVALID, -EINVAL, "'secrets' must be objects {name, as, …}");
 	if (!json_read_str(&j, "name", &name, SECRET_NAME_SIZE - 1) && j.r == 0)
-		json_read_bad(&j, "name", "the name of a secret is needed");
+		json_read_bad(&j, "name", "must be the name of a secret");
 	if (j.r == 0)
 		j.r = name_check(name, e);
 	if (!json_read_str(&j, "as", &as, 16) && j.r == 0)
-		json_read_bad(&j, "as", "is needed: file, env, header, basic, query or mask");
+		json_read_bad(&j, "as", "is required: file, env, header, basic, query or mask");
 	if (j.r < 0)
 		return err_wrap(e, j.r, "'secrets'");
 	snprintf(u->name, sizeof(u->name), "%s", name);
@@ -226,7 +226,7 @@ static int read_one(const json_t *v, bool admin, struct secret_use *u, struct er
 	case SECRET_MASK:
 		break;
 	default:
-		json_read_bad(&j, "as", "'%.20s': file, env, header, basic, query or mask is wanted", as);
+		json_read_bad(&j, "as", "'%.20s': must be file, env, header, basic, query or mask", as);
 	}
 	if (secret_injected(u))
 		read_to(&j, admin, u);
@@ -259,8 +259,8 @@ static int check_apart(const struct secret_uses *u, struct err *e)
 					b->as == SECRET_BASIC ? "authorization" : b->field))
 				same = true;
 			if (same)
-				return err_set(e, ERR_INVALID, -EEXIST, "'secrets': '%s' and '%s' are for the same place",
-					       b->name, a->name);
+				return err_set(e, ERR_INVALID, -EEXIST,
+					       "'secrets': '%s' and '%s' have the same destination", b->name, a->name);
 		}
 	return 0;
 }
@@ -274,7 +274,7 @@ int secret_uses_parse(const json_t *v, bool admin, struct secret_uses *ret, stru
 	if (!v || json_is_null(v) || (json_is_string(v) && !strcmp(json_string_value(v), "drop")))
 		return 0;
 	if (!json_is_array(v))
-		return err_set(e, ERR_INVALID, -EINVAL, "'secrets': an array, or \"drop\", is wanted");
+		return err_set(e, ERR_INVALID, -EINVAL, "'secrets' must be an array, or \"drop\"");
 	if (n > SECRET_USES_MAX)
 		return err_set(e, ERR_INVALID, -E2BIG, "'secrets': at most %u", SECRET_USES_MAX);
 	if (!n)

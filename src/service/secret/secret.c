@@ -119,13 +119,13 @@ static int check_value(const char *value, size_t len, struct err *e)
 	while (n && (value[n - 1] == '\n' || value[n - 1] == '\r'))
 		n--;
 	if (n < MASK_VALUE_MIN) {
-		err_set(e, ERR_INVALID, -EINVAL, "'value': a secret has at least %u bytes, without the end of its line",
+		err_set(e, ERR_INVALID, -EINVAL, "'value' must have at least %u bytes, without the final newline",
 			MASK_VALUE_MIN);
-		err_remedy(e, "a shorter one could not be masked: it would be found in everything");
+		err_remedy(e, "a shorter value cannot be masked: it would match everywhere");
 		return -EINVAL;
 	}
 	if (len > VAULT_VALUE_MAX)
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "'value': a secret has at most %u KiB", VAULT_VALUE_MAX / 1024U);
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "'value' must be at most %u KiB", VAULT_VALUE_MAX / 1024U);
 	return 0;
 }
 
@@ -263,7 +263,8 @@ static int take(struct service *s, struct tenant *t, struct err *e)
 	const struct tenant_quota one = { .secrets = 1 };
 
 	if (count(s, t) >= SECRETS_MAX)
-		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has %u secrets, as many as it may", t->id, SECRETS_MAX);
+		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has reached its limit of %u secrets", t->id,
+			       SECRETS_MAX);
 	return tenant_take(t, &one, e);
 }
 
@@ -444,7 +445,7 @@ static int on_secret(void *arg, const struct secret_row *row)
 	struct secret *c;
 
 	if (!t || name_check(row->name, NULL) < 0) {
-		log_error("secret %s/%s cannot be read from the store and is left alone", row->tenant, row->name);
+		log_error("secret %s/%s cannot be read from the store and is not touched", row->tenant, row->name);
 		return 0;
 	}
 	c = secret_new(s, t, row->name);

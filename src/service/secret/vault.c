@@ -49,14 +49,15 @@ int vault_file_read(const char *path, void *to, size_t size, struct err *e)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "open '%s'", path);
 	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077 || st.st_nlink != 1) {
-		err_set(e, ERR_INTERNAL, -EPERM, "'%s' is not a file of the daemon's user alone (uid %u, mode %04o)", path,
+		err_set(e, ERR_INTERNAL, -EPERM, "'%s' must belong to the daemon's user only (uid %u, mode %04o)", path,
 			(unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
-		err_remedy(e, "chown it to uid %u and chmod it to 0600, if nobody else has read it", (unsigned)geteuid());
+		err_remedy(e, "chown it to uid %u and chmod it to 0600, if no other user has read it",
+			   (unsigned)geteuid());
 		return -EPERM;
 	}
 	if (read(fd, to, size) != (ssize_t)size || read(fd, more, 1) != 0) {
-		r = err_set(e, ERR_INTERNAL, -EBADMSG, "'%s' does not have %zu bytes", path, size);
-		err_remedy(e, "put back the one that was made with this data folder");
+		r = err_set(e, ERR_INTERNAL, -EBADMSG, "'%s' must have %zu bytes", path, size);
+		err_remedy(e, "restore the file that was made with this data folder");
 	}
 	return r;
 }
@@ -94,7 +95,7 @@ int vault_file_write(const char *path, const void *data, size_t size, struct err
 static int stretch(const void *pass, size_t len, const uint8_t salt[SALT], uint8_t key[VAULT_KEY], struct err *e)
 {
 	if (EVP_PBE_scrypt(pass, len, salt, SALT, 1 << 15, 8, 1, 64 * MIB, key, VAULT_KEY) != 1)
-		return err_set(e, ERR_INTERNAL, -EINVAL, "the passphrase could not be made a key");
+		return err_set(e, ERR_INTERNAL, -EINVAL, "cannot derive a key from the passphrase");
 	return 0;
 }
 
@@ -114,8 +115,9 @@ static int key_given(const char *data, const char *who, const uint8_t *given, si
 	if (len && given[len - 1] == '\r')
 		len--;
 	if (len < VAULT_PASSPHRASE_MIN || len > VAULT_GIVEN_MAX) {
-		err_set(e, ERR_INVALID, -EINVAL, "%s gave %zu bytes", who, len);
-		err_remedy(e, "it must write %u bytes, the key, or a passphrase of %u to %u bytes, to its standard output",
+		err_set(e, ERR_INVALID, -EINVAL, "%s printed %zu bytes", who, len);
+		err_remedy(e,
+			   "it must print %u bytes, the key, or a passphrase of %u to %u bytes, to its standard output",
 			   VAULT_KEY, VAULT_PASSPHRASE_MIN, VAULT_GIVEN_MAX);
 		return -EINVAL;
 	}
@@ -156,7 +158,7 @@ static int key_file(struct vault *v, bool make, struct err *e)
 
 	if (r == -ENOENT && (!make || (v->in_use && !v->proven))) {
 		err_set(e, ERR_INTERNAL, -ENOKEY, "'%s', the key of all secrets, is missing", v->path);
-		err_remedy(e, "put it back from a backup, or delete the secrets and set them again");
+		err_remedy(e, "restore it from a backup, or delete the secrets and set them again");
 		return -ENOKEY;
 	}
 	if (r == -ENOENT) {
@@ -265,7 +267,7 @@ int vault_seal(struct vault *v, const struct vault_name *n, const void *value, s
 	if (r < 0)
 		return r;
 	if (len > VAULT_VALUE_MAX)
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret has at most %u KiB", VAULT_VALUE_MAX / 1024U);
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "a secret must be at most %u KiB", VAULT_VALUE_MAX / 1024U);
 	to = buf_room(ret, len + VAULT_OVERHEAD);
 	c = EVP_CIPHER_CTX_new();
 	put_aad(n, aad, &aad_len);
@@ -275,7 +277,7 @@ int vault_seal(struct vault *v, const struct vault_name *n, const void *value, s
 	    EVP_EncryptUpdate(c, to + NONCE, &got, value, (int)len) != 1 || (size_t)got != len ||
 	    EVP_EncryptFinal_ex(c, to + NONCE + len, &got) != 1 ||
 	    EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_GET_TAG, TAG, to + NONCE + len) != 1)
-		r = err_set(e, ERR_INTERNAL, -EIO, "secret '%s' could not be sealed", n->name);
+		r = err_set(e, ERR_INTERNAL, -EIO, "secret '%s' cannot be encrypted", n->name);
 	else
 		buf_added(ret, len + VAULT_OVERHEAD);
 	EVP_CIPHER_CTX_free(c);
@@ -286,7 +288,8 @@ static int does_not_open(const struct vault_name *n, struct err *e)
 {
 	err_set(e, ERR_INTERNAL, -EBADMSG, "secret '%s' of tenant '%s' (version %" PRIu64 ") cannot be decrypted", n->name,
 		n->tenant, n->version);
-	err_remedy(e, "it was sealed with another key (secrets.key, secrets_key_command), or its row was changed: set it again");
+	err_remedy(e, "it was encrypted with another key (secrets.key, secrets_key_command), or its row was changed: "
+		      "set it again");
 	return -EBADMSG;
 }
 

@@ -117,7 +117,7 @@ static void finish(struct adopt *a)
 	while ((b = map_next(&a->known, &at)))
 		a->lost += sandbox_gone(b);
 	if (a->round > 1 || a->lost || a->ended || s->sandboxes.count)
-		log_info("%zu sandboxes found again, %u lost, %u half-made ones ended", s->sandboxes.count, a->lost,
+		log_info("%zu sandboxes found again, %u lost, %u incomplete ones ended", s->sandboxes.count, a->lost,
 			 a->ended);
 	forget_known(a);
 	layer_warden_back(s);
@@ -164,7 +164,7 @@ static void on_attached(void *arg, int r, const struct warden_link_answer *w, co
 	 * again.
 	 */
 	if (w && same && r < 0 && r != -EAGAIN)
-		sandbox_lose(b, why.msg[0] ? why.msg : "it could not be attached to");
+		sandbox_lose(b, why.msg[0] ? why.msg : "the daemon cannot connect to it");
 	a->attaching--;
 	if (w)
 		finish(a);
@@ -211,7 +211,9 @@ static void keep_unknown(struct adopt *a, const char *key)
 	snprintf(name, sizeof(name), NOTE_KEPT "%s", key);
 	fd_close(openat(dir, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
 	if (!map_get(&a->unread, key))
-		log_warn("recover: the sandbox with handle %s is in no note: it is left alone until '" NOTES_FOLDER "/%s' is removed", key, name);
+		log_warn("recover: the sandbox with handle %s is in no note: it is not touched until '" NOTES_FOLDER
+			 "/%s' is removed",
+			 key, name);
 	if (map_put(&a->unread, key, a) < 0)
 		abort();
 }
@@ -238,7 +240,8 @@ static void on_next(void *arg, int r, const struct warden_link_answer *w, const 
 
 	if (r < 0) {
 		/* Gone again on the way: it starts anew when the link is back. */
-		log_warn("could not ask the warden what it has: %s", e && e->msg[0] ? e->msg : "it is gone");
+		log_warn("cannot get the list of sandboxes from the warden: %s",
+			 e && e->msg[0] ? e->msg : "it has ended");
 		return;
 	}
 	if (!w->rep->handle) {
@@ -299,7 +302,7 @@ static int on_sandbox(void *arg, const struct sandbox_row *row)
 
 	if (b)
 		return 0;
-	log_error("sandbox %s cannot be read from the store and is left alone: %s", row->id, e.msg);
+	log_error("sandbox %s cannot be read from the store and is not touched: %s", row->id, e.msg);
 	handle_key(row->handle, key);
 	return row->handle ? map_put(&a->unread, key, a) : 0;
 }

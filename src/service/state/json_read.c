@@ -44,14 +44,14 @@ int json_read_begin(const char *text, size_t len, json_t **ret, struct err *e)
 		return 0;
 	}
 	if (too_deep(text, len))
-		return err_set(e, ERR_INVALID, -EINVAL, "JSON: more than %d levels", JIN_DEPTH);
+		return err_set(e, ERR_INVALID, -EINVAL, "JSON: nested deeper than %d levels", JIN_DEPTH);
 	o = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
 	if (!o)
 		return err_set(e, ERR_INVALID, -EINVAL, "JSON: %.120s (line %d, column %d)", why.text, why.line,
 			       why.column);
 	if (!json_is_object(o)) {
 		json_decref(o);
-		return err_set(e, ERR_INVALID, -EINVAL, "JSON: an object is wanted");
+		return err_set(e, ERR_INVALID, -EINVAL, "the body must be a JSON object");
 	}
 	*ret = o;
 	return 0;
@@ -67,7 +67,10 @@ int json_read_bad(struct json_read *j, const char *key, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	j->r = err_set(j->e, ERR_INVALID, -EINVAL, "'%s': %s", key, text);
+	/* A predicate follows its subject: 'cmd' must be an array of strings. */
+	j->r = err_set(j->e, ERR_INVALID, -EINVAL, "'%s'%s %s", key,
+		       !strncmp(text, "must ", 5) || !strncmp(text, "is ", 3) || !strncmp(text, "has ", 4) ? "" : ":",
+		       text);
 	return j->r;
 }
 
@@ -88,11 +91,11 @@ bool json_read_str(struct json_read *j, const char *key, const char **ret, size_
 	if (!v)
 		return false;
 	if (!json_is_string(v)) {
-		json_read_bad(j, key, "text is wanted");
+		json_read_bad(j, key, "must be a string");
 		return false;
 	}
 	if (json_string_length(v) > max) {
-		json_read_bad(j, key, "at most %zu bytes", max);
+		json_read_bad(j, key, "must be at most %zu bytes", max);
 		return false;
 	}
 	*ret = json_string_value(v);
@@ -106,7 +109,7 @@ bool json_read_bool(struct json_read *j, const char *key, bool *ret)
 	if (!v)
 		return false;
 	if (!json_is_boolean(v)) {
-		json_read_bad(j, key, "true or false is wanted");
+		json_read_bad(j, key, "must be true or false");
 		return false;
 	}
 	*ret = json_is_true(v);
@@ -129,12 +132,12 @@ static bool number(struct json_read *j, const char *key, const json_t *v, double
 		*ret = (uint64_t)(d * scale + 0.5);
 		/* What is so small that nothing is left of it would mean "no limit". */
 		if (d > 0 && !*ret) {
-			json_read_bad(j, key, "%g is too small: at least %g, or 0", d, 1 / scale);
+			json_read_bad(j, key, "must be at least %g, or 0 (got %g)", d, 1 / scale);
 			return false;
 		}
 		return true;
 	}
-	json_read_bad(j, key, "not a number that makes sense here");
+	json_read_bad(j, key, "must be a valid number");
 	return false;
 }
 
@@ -146,7 +149,7 @@ bool json_read_u64(struct json_read *j, const char *key, uint64_t *ret, uint64_t
 	if (!v)
 		return false;
 	if (!json_is_number(v)) {
-		json_read_bad(j, key, "a number is wanted");
+		json_read_bad(j, key, "must be a number");
 		return false;
 	}
 	if (!number(j, key, v, 1, &n))
@@ -171,7 +174,7 @@ static bool measure(struct json_read *j, const char *key, double scale,
 	if (json_is_number(v))
 		return number(j, key, v, scale, ret);
 	if (!json_is_string(v)) {
-		json_read_bad(j, key, "a number or text like \"%s\" is wanted", like);
+		json_read_bad(j, key, "must be a number, or a string like \"%s\"", like);
 		return false;
 	}
 	if (parse(json_string_value(v), ret, &why) < 0) {
@@ -193,7 +196,7 @@ bool json_read_ms(struct json_read *j, const char *key, uint64_t *ret_ms)
 	if (!measure(j, key, 1000, parse_duration, "30s", &ms))
 		return false;
 	if (ms > JIN_MS_MAX) {
-		json_read_bad(j, key, "at most 100 years");
+		json_read_bad(j, key, "must be at most 100 years");
 		return false;
 	}
 	*ret_ms = ms;
@@ -217,7 +220,7 @@ bool json_read_cpus(struct json_read *j, const char *key, uint32_t *ret_milli)
 	if (!measure(j, key, 1000, parse_milli, "0.5", &milli))
 		return false;
 	if (milli > 1000000) {
-		json_read_bad(j, key, "at most 1000 cores");
+		json_read_bad(j, key, "must be at most 1000 cores");
 		return false;
 	}
 	*ret_milli = (uint32_t)milli;
@@ -229,7 +232,7 @@ const json_t *json_read_object(struct json_read *j, const char *key)
 	const json_t *v = json_read_any(j, key);
 
 	if (v && !json_is_object(v)) {
-		json_read_bad(j, key, "an object is wanted");
+		json_read_bad(j, key, "must be an object");
 		return NULL;
 	}
 	return v;
@@ -240,11 +243,11 @@ const json_t *json_read_array(struct json_read *j, const char *key, size_t max)
 	const json_t *v = json_read_any(j, key);
 
 	if (v && !json_is_array(v)) {
-		json_read_bad(j, key, "a list is wanted");
+		json_read_bad(j, key, "must be an array");
 		return NULL;
 	}
 	if (v && json_array_size(v) > max) {
-		json_read_bad(j, key, "at most %zu", max);
+		json_read_bad(j, key, "must have at most %zu entries", max);
 		return NULL;
 	}
 	return v;
@@ -254,7 +257,7 @@ static int unknown_field(struct json_read *j, const char *key)
 {
 	const char *near = near_word(key, j->key, j->asked);
 
-	err_set(j->e, ERR_INVALID, -EINVAL, "'%.60s': no such field", key);
+	err_set(j->e, ERR_INVALID, -EINVAL, "'%.60s': unknown field", key);
 	if (near)
 		err_remedy(j->e, "did you mean '%s'?", near);
 	return -EINVAL;

@@ -93,7 +93,7 @@ int turn_exit_of(int errnum)
 
 static _Noreturn void die(const char *what, int errnum)
 {
-	log_error("%s: what cannot be noted is not done, so this process ends", what);
+	log_error("%s: changes that cannot be stored are not made, so this process ends", what);
 	_exit(turn_exit_of(errnum));
 }
 
@@ -119,9 +119,9 @@ static bool store(struct turn *t)
 	if (r < 0 && (!room_lacks(r) || !db_whole(t->db) || !t->lacks))
 		die(e.msg, e.errnum);
 	if (r < 0 && !t->stuck)
-		log_error("%s: what cannot be noted waits until there is room", e.msg);
+		log_error("%s: changes wait until there is space", e.msg);
 	else if (r == 0 && t->stuck)
-		log_warn("there is room again for what waited");
+		log_warn("there is space again: waiting changes continue");
 	t->stuck = r < 0;
 	t->dirty = t->dirty && t->stuck;
 	return !t->stuck;

@@ -54,7 +54,8 @@ static void sync_done(uv_work_t *w, int status)
 
 	u->syncing = false;
 	if (status == 0 && u->sync_r < 0) {
-		log_error("sync the audit log and the state: %s: what cannot be noted is not done, so this process ends",
+		log_error("sync the audit log and the state: %s: changes that cannot be stored are not made, so this "
+			  "process ends",
 			  strerror(-u->sync_r));
 		_exit(turn_exit_of(u->sync_r));
 	}

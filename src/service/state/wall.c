@@ -52,7 +52,7 @@ static void store_execs(const struct sandbox *b)
 	for (struct exec *x = b->execs; x; x = x->next)
 		if (x->stored && !x->ended_ns && x->request->timeout_ms &&
 		    (execs_delete(b->service->db, x->id, &e) < 0 || exec_store(x, NULL, &e) < 0))
-			log_warn("exec '%s': its time after the clock was set is not noted: %s", x->id, e.msg);
+			log_warn("exec '%s': cannot store its time after the clock was set: %s", x->id, e.msg);
 }
 
 void wall_store(struct service *s)
@@ -68,7 +68,7 @@ void wall_store(struct service *s)
 		if (b->state == SANDBOX_MAKING || b->state == SANDBOX_ENDING)
 			continue;
 		if (sandbox_store(b, &e) < 0)
-			log_warn("sandbox '%s': its time after the clock was set is not noted: %s", b->id, e.msg);
+			log_warn("sandbox '%s': cannot store its time after the clock was set: %s", b->id, e.msg);
 		store_execs(b);
 	}
 	turn_dirty(s->turn);

@@ -65,15 +65,15 @@ enum fitness pool_fits(const struct sandbox *b, const char **ret_why)
 	const struct template *t = b->pool ? b->pool->template : NULL;
 
 	if (!t)
-		*ret_why = "its pool is gone";
+		*ret_why = "its pool was deleted";
 	else if (b->request->origin.version != t->version || strcmp(b->request->origin.template, t->name))
-		*ret_why = "the template has changed";
+		*ret_why = "the template was changed";
 	else if (!t->request || !request_like(b->request, t->request))
-		*ret_why = "the configuration has changed";
+		*ret_why = "the configuration was changed";
 	else if (b->state != SANDBOX_RUNNING || !b->handle)
-		*ret_why = "it does not live any more";
+		*ret_why = "it has ended";
 	else if (start_is_lost(b))
-		*ret_why = "its start command did not come through a restart";
+		*ret_why = "its start command did not survive a restart";
 	else if (!b->link.poll || !b->synced)
 		return FIT_LATER;
 	else if (!agent_lives(b))
@@ -125,7 +125,7 @@ int pools_take(struct service *s, const struct who *who, struct sandbox_request 
 			room = room ? room : p;
 	}
 	if (!room) {
-		err_set(e, ERR_QUOTA, -EDQUOT, "pool '%s' has %u sandboxes, as many as it may", t->pools->name,
+		err_set(e, ERR_QUOTA, -EDQUOT, "pool '%s' has reached its limit of %u sandboxes", t->pools->name,
 			t->pools->alive);
 		err_remedy(e, "delete some, or raise the pool's `max`");
 		return -EDQUOT;
@@ -146,7 +146,7 @@ bool pool_yield(struct service *s, const struct tenant *t)
 			most = p;
 	if (!most)
 		return false;
-	sandbox_discard(most->ready, "its room was needed");
+	sandbox_discard(most->ready, "its place was needed");
 	return true;
 }
 
@@ -179,7 +179,7 @@ static void drop_ready(struct pool *p, unsigned keep, const char *why)
 
 void pool_renew(struct pool *p)
 {
-	drop_ready(p, 0, "the template has changed");
+	drop_ready(p, 0, "the template was changed");
 	refill_again(p);
 }
 
@@ -307,7 +307,8 @@ static int add(struct service *s, struct template *t, const char *name, uint32_t
 	if (r < 0)
 		return r;
 	if (n >= POOLS_MAX)
-		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has %u pools, as many as it may", t->tenant->id, n);
+		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has reached its limit of %u pools", t->tenant->id,
+			       n);
 	p = pool_new(s, t, name);
 	if (!p)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a pool");
@@ -347,7 +348,7 @@ static int change(struct pool *p, struct template *t, uint32_t min, uint32_t max
 		p->max = old.max;
 		return r;
 	}
-	drop_ready(p, t == old.template ? min : 0, "the pool has changed");
+	drop_ready(p, t == old.template ? min : 0, "the pool was changed");
 	return 0;
 }
 
@@ -361,7 +362,7 @@ int pool_put(struct service *s, const struct who *who, struct tenant *tenant, co
 	if (!t)
 		return -ENOENT;
 	if (max && max < min)
-		return err_set(e, ERR_INVALID, -EINVAL, "'max': less than `min`");
+		return err_set(e, ERR_INVALID, -EINVAL, "'max' must not be less than `min`");
 	p = pool_find(s, tenant, name, NULL);
 	*ret_new = !p;
 	r = p ? change(p, t, min, max, e) : add(s, t, name, min, max, &p, e);
@@ -405,7 +406,7 @@ void pools_clear(struct service *s, const struct tenant *t)
 
 	while ((p = map_next(&s->pools, &at)))
 		if (p->template->tenant == t)
-			drop_ready(p, 0, "its tenant goes");
+			drop_ready(p, 0, "its tenant is being removed");
 }
 
 bool pools_only(struct service *s, const struct tenant *t)
@@ -497,7 +498,7 @@ static int on_row(void *arg, const struct pool_row *row)
 	struct pool *p;
 
 	if (!t) {
-		log_error("pool %s/%s is left alone: its template cannot be read", row->tenant, row->name);
+		log_error("pool %s/%s is not touched: its template cannot be read", row->tenant, row->name);
 		return 0;
 	}
 	p = pool_new(s, t, row->name);

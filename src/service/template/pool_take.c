@@ -31,7 +31,7 @@ static int hand_over(struct sandbox *b, const struct who *who, struct sandbox_re
 		sandbox_unlist(b);
 		b->request = made;
 		b->pooled = true;
-		sandbox_discard(b, "it could not be given out");
+		sandbox_discard(b, "it could not be handed out");
 		return r;
 	}
 	sandbox_request_free(made);
@@ -50,7 +50,7 @@ int sandbox_from_pool(struct service *s, const struct who *who, struct sandbox_r
 	if (!request->origin.template[0] || request->origin.ready)
 		return 0;
 	if (s->draining)
-		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is about to stop");
+		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping");
 	r = sandbox_name_free(s, who->tenant, request->name, e);
 	if (r == 0)
 		r = secrets_check(s, who->tenant, request, e);

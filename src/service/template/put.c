@@ -110,8 +110,8 @@ static int add(struct service *s, struct template *t, struct err *e)
 	int r;
 
 	if (count(s, t->tenant) >= TEMPLATES_MAX)
-		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has %u templates, as many as it may", t->tenant->id,
-			       TEMPLATES_MAX);
+		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has reached its limit of %u templates",
+			       t->tenant->id, TEMPLATES_MAX);
 	template_key(t->tenant, t->name, key);
 	if (map_put(&s->templates, key, t) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a template");
@@ -228,8 +228,8 @@ static int begin(struct put_op *op, const json_t *body)
 	d->created_ns = d->updated_ns = clock_real_ns();
 	template_key(op->tenant, op->name, key);
 	if (map_get(&op->s->warming, key)) {
-		err_set(&op->err, ERR_CONFLICT, -EBUSY, "template '%s' is being made warm", op->name);
-		err_remedy(&op->err, "wait for that");
+		err_set(&op->err, ERR_CONFLICT, -EBUSY, "template '%s' is being warmed", op->name);
+		err_remedy(&op->err, "wait until it is ready");
 		return -EBUSY;
 	}
 	old = template_find(op->s, op->tenant, op->name, NULL);
@@ -269,7 +269,7 @@ static void on_rewarm(void *arg, const char *image, const struct err *e)
 	if (t && t->version != first->version)
 		t = NULL;
 	if (!t && image) {
-		err_set(&why, ERR_CONFLICT, -EBUSY, "template '%s' was changed meanwhile", first->name);
+		err_set(&why, ERR_CONFLICT, -EBUSY, "template '%s' was changed in the meantime", first->name);
 		warm_drop(first->s, image);
 	} else if (image) {
 		memcpy(old, t->image, sizeof(old));

@@ -85,7 +85,7 @@ static void on_warm(void *arg, struct template *t, bool created, const struct er
 {
 	(void)created;
 	if (!t && e)
-		log_warn("a warm image could not be made again: %s", e->msg);
+		log_warn("cannot make a warm image again: %s", e->msg);
 	pools_soon(arg);
 }
 

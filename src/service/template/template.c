@@ -70,7 +70,7 @@ static int read_request(struct service *s, const struct who *who, const json_t *
 	if (json_is_null(id))
 		return sandbox_request_parse(&s->o, rest, admin, ret, e);
 	if (!json_is_string(id))
-		return err_set(e, ERR_INVALID, -EINVAL, "'checkpoint': the id of one is wanted");
+		return err_set(e, ERR_INVALID, -EINVAL, "'checkpoint' must be the id of a checkpoint");
 	c = checkpoint_find(s, who, json_string_value(id), NULL, e);
 	if (!c)
 		return -ENOENT;
@@ -137,8 +137,8 @@ static int read_rest(struct service *s, struct template *t, struct err *e)
 
 	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
 		if (json_object_get(t->config, others[i]) && !json_is_null(json_object_get(t->config, others[i])))
-			return err_set(e, ERR_INVALID, -EINVAL, "'%s': a template has none, each sandbox has its own",
-				       others[i]);
+			return err_set(e, ERR_INVALID, -EINVAL,
+				       "'%s': not allowed in a template, each sandbox has its own", others[i]);
 		json_object_del(t->config, others[i]);
 	}
 	r = read_own(t, t->config, t->admin, &t->request, t->checkpoint, e);
@@ -191,7 +191,7 @@ static int spec_text(const struct template *t, char **ret, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a template");
 	if (strlen(text) > TEMPLATE_SIZE) {
 		free(text);
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "a template has at most %u KiB", TEMPLATE_SIZE / 1024U);
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "a template must be at most %u KiB", TEMPLATE_SIZE / 1024U);
 	}
 	*ret = text;
 	return 0;
@@ -380,7 +380,7 @@ int request_from(struct service *s, struct who *who, const json_t *from, struct 
 	if (!name || json_is_null(name))
 		return request_plain(s, who, from, ret, e);
 	if (!json_is_string(name))
-		return err_set(e, ERR_INVALID, -EINVAL, "'template': a name is wanted");
+		return err_set(e, ERR_INVALID, -EINVAL, "'template' must be a name");
 	t = template_find(s, who->tenant, json_string_value(name), e);
 	if (!t)
 		return -ENOENT;
@@ -505,8 +505,8 @@ static int on_row(void *arg, const struct template_row *row)
 	t->tenant = tenant_find(s->access, row->tenant);
 	snprintf(t->name, sizeof(t->name), "%s", row->name);
 	if (!t->tenant || load_spec(t, row->spec, &e) < 0) {
-		log_error("template %s/%s cannot be read from the store and is left alone: %s", row->tenant, row->name,
-			  t->tenant ? e.msg : "its tenant is not there");
+		log_error("template %s/%s cannot be read from the store and is not touched: %s", row->tenant, row->name,
+			  t->tenant ? e.msg : "its tenant does not exist");
 		return 0;
 	}
 	/* The configuration may allow less now: it stays, and each create from it says why it fails. */

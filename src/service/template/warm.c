@@ -10,7 +10,7 @@
 #define TIMEOUT_MS 60000
 #define TIMEOUT_MAX_MS 600000
 #define TAIL 4096U
-#define SEE_ALL "run the same in an ordinary sandbox to see all it says"
+#define SEE_ALL "run the same command in an ordinary sandbox to see its whole output"
 
 struct warming {
 	struct service *s;
@@ -41,9 +41,9 @@ static int read_spec(const json_t *warm, const char **ret_python, const json_t *
 	ready = json_read_str(&j, "ready", ret_ready, WARM_READY_MAX);
 	json_read_ms(&j, "timeout", ret_ms);
 	if (j.r == 0 && (python == cmd || cmd != ready || (ready && !**ret_ready)))
-		j.r = err_set(e, ERR_INVALID, -EINVAL, "{python} or {cmd, ready} is wanted");
+		j.r = err_set(e, ERR_INVALID, -EINVAL, "must be {python} or {cmd, ready}");
 	if (j.r == 0 && (!*ret_ms || *ret_ms > TIMEOUT_MAX_MS))
-		json_read_bad(&j, "timeout", "more than nothing, at most 600 seconds");
+		json_read_bad(&j, "timeout", "must be more than 0 and at most 600 seconds");
 	return json_read_end(&j);
 }
 
@@ -58,9 +58,9 @@ int warm_check(const json_t *warm, struct err *e)
 		return err_wrap(e, r, "'warm'");
 	for (size_t i = 0; cmd && i < json_array_size(cmd); i++)
 		if (!json_is_string(json_array_get(cmd, i)))
-			return err_set(e, ERR_INVALID, -EINVAL, "'warm': 'cmd': a list of texts is wanted");
+			return err_set(e, ERR_INVALID, -EINVAL, "'warm': 'cmd' must be an array of strings");
 	if (cmd && !json_array_size(cmd))
-		return err_set(e, ERR_INVALID, -EINVAL, "'warm': 'cmd': must not be empty");
+		return err_set(e, ERR_INVALID, -EINVAL, "'warm': 'cmd' must not be empty");
 	return 0;
 }
 
@@ -87,7 +87,7 @@ static void finish(struct warming *w, const char *image, const struct err *e)
 	}
 	if (w->sandbox) {
 		if (w->sandbox->state == SANDBOX_RUNNING)
-			sandbox_discard(w->sandbox, image ? "its image was made" : "it did not become warm");
+			sandbox_discard(w->sandbox, image ? "its image has been made" : "it did not become ready");
 		sandbox_unref(w->sandbox);
 	}
 	w->fn(w->arg, image, e);
@@ -119,19 +119,20 @@ static void on_time(uv_timer_t *t)
 {
 	struct warming *w = t->data;
 	const struct buf *b = &w->said[EXEC_ERR];
-	const char *remedy = "give it longer (--warm-timeout, `timeout`), or less to do";
+	const char *remedy = "increase the time (--warm-timeout, `timeout`), or do less in the warm code";
 	char why[128];
 
 	if (w->ready)
 		snprintf(why, sizeof(why), "did not become ready in time: no '%.40s' on its stdout in %g s", w->ready,
 			 (double)w->ms / 1000);
 	else
-		snprintf(why, sizeof(why), "did not become ready in time: its code runs for %g s", (double)w->ms / 1000);
+		snprintf(why, sizeof(why), "did not become ready in time: its code is still running after %g s",
+			 (double)w->ms / 1000);
 	if (w->ready && b->len && memmem(b->data, b->len, w->ready, strlen(w->ready)))
-		remedy = "it said so on stderr, which does not count: end its line with `2>&1`";
+		remedy = "it printed this to stderr, but only stdout counts: end its line with `2>&1`";
 	else if (w->ready && !w->said[EXEC_OUT].len)
-		remedy = "have it write that to stdout, unbuffered (`python3 -u`, `stdbuf -oL`), stderr with `2>&1`; or give it "
-			 "longer (--warm-timeout, `timeout`)";
+		remedy = "print this text to stdout, unbuffered (`python3 -u`, `stdbuf -oL`), stderr with `2>&1`; or "
+			 "increase the time (--warm-timeout, `timeout`)";
 	fail(w, why, remedy);
 }
 
@@ -150,7 +151,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 	} else if (exec_has_exited(w->exec)) { /* the image may be without it */
 		memcpy(id, c->id, sizeof(id));
 		warm_drop(w->s, id);
-		fail(w, "ended when it was ready", SEE_ALL);
+		fail(w, "ended after it was ready", SEE_ALL);
 	} else {
 		finish(w, c->id, NULL);
 	}
@@ -280,7 +281,7 @@ void warm_drop(struct service *s, const char *image)
 	const struct who daemon = { .tenant = c ? c->tenant : NULL };
 
 	if (c && checkpoint_remove(c, &daemon, &e) < 0)
-		log_warn("warm image %s stays: %s", image, e.msg);
+		log_warn("cannot remove warm image %s: %s", image, e.msg);
 }
 
 void warm_sweep(struct service *s)

@@ -144,7 +144,7 @@ static int wait_device(const char *folder, const char *file, const char *want, c
 
 	while (!find_device(folder, file, want, ret, size) || access(ret, F_OK) < 0) {
 		if (clock_mono_ns() > end)
-			return err_set(e, ERR_INTERNAL, -ENODEV, "guest: there is no device '%s'", want);
+			return err_set(e, ERR_INTERNAL, -ENODEV, "guest: device '%s' does not exist", want);
 		nanosleep(&nap, NULL);
 	}
 	return 0;
@@ -178,7 +178,7 @@ static int lift_limits(struct err *e)
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(limits); i++)
 		r = setrlimit(limits[i].what, &(struct rlimit){ limits[i].to, limits[i].to }) < 0 ? -errno : 0;
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: lift the limits of its kernel") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: raise the limits of its kernel") : 0;
 }
 
 /*
@@ -189,7 +189,7 @@ static int overcommit(struct err *e)
 {
 	int r = fd_put(AT_FDCWD, "/proc/sys/vm/overcommit_memory", "1");
 
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: let memory be promised") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: allow memory overcommit") : 0;
 }
 
 int boot(struct guest_places *ret, struct err *e)

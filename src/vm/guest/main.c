@@ -181,7 +181,7 @@ static int on_message(void *arg, const struct mux *m)
 		return -EBADMSG;
 	r = mux_start_decode(m, &start, &bytes);
 	if (r < 0 || start.spec_len != sizeof(spec))
-		return err_set(&g->e, ERR_INTERNAL, -EPROTO, "guest: it was made for another version of cloche");
+		return err_set(&g->e, ERR_INTERNAL, -EPROTO, "guest: it was built for another version of cloche");
 	memcpy(&spec, bytes, sizeof(spec));
 	r = boot_fresh(start.real_ns, start.seed, &g->e);
 	return r < 0 ? r : make_sandbox(g, &spec);

@@ -88,7 +88,7 @@ static int listen_on(struct guest *g, int way[STEER_SOCKETS], struct err *e)
 		r = n->way[i] < 0 ? -ENOTCONN : add(n, n->way[i], i);
 	if (r < 0)
 		net_close(g);
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: the sandbox's way out") : 0;
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: set up the network proxy") : 0;
 }
 
 int net_open(struct guest *g, struct err *e)
@@ -132,7 +132,7 @@ int net_steer(struct guest *g, const struct mux *m)
 		r = g->net ? warden_net(g->warden, g->sandbox, &rules, NULL, &e) : net_give(g, &rules, &e);
 	}
 	if (r < 0)
-		dprintf(STDERR_FILENO, "cloche-guest: the sandbox's way out: %s\n", e.msg);
+		dprintf(STDERR_FILENO, "cloche-guest: set up the network proxy: %s\n", e.msg);
 	return 0;
 }
 

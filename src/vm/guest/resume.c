@@ -173,7 +173,8 @@ static int name_it(const struct guest *g, const struct mux_resume *who, struct e
 	if (pid < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "guest: start a process");
 	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) == FAILED_STATUS)
-		return err_set(e, ERR_INTERNAL, -EIO, "guest: the sandbox could not be given its name, or a place for its secrets");
+		return err_set(e, ERR_INTERNAL, -EIO,
+			       "guest: the sandbox's name or its folder for secrets cannot be set");
 	return WEXITSTATUS(status);
 }
 

@@ -24,7 +24,7 @@ static void settle(struct vms *v, enum vm_accel accel, const char *why)
 {
 	v->accel = accel;
 	snprintf(v->accel_why, sizeof(v->accel_why), "%.159s", why);
-	log_info("machines %s: %s", accel == VM_KVM ? "run with KVM" : "are emulated", why);
+	log_info("virtual machines %s: %s", accel == VM_KVM ? "run with KVM" : "are emulated", why);
 }
 
 static void remember(enum vm_accel accel, const char *why)
@@ -34,7 +34,7 @@ static void remember(enum vm_accel accel, const char *why)
 
 	snprintf(v.why, sizeof(v.why), "%.159s", why);
 	if (vm_verdict_store(&v, &e) < 0)
-		log_warn("whether KVM works is not remembered: %s", e.msg);
+		log_warn("cannot store whether KVM works: %s", e.msg);
 }
 
 /* What a machine has to have for an image. That there is nothing on it is the first thing that a trial's guest says. */
@@ -77,7 +77,7 @@ static int start_trial(struct warden *w, struct err *e)
 		return r;
 	}
 	w->vms->trial = s->vm;
-	log_info("trying whether a machine boots with KVM");
+	log_info("testing whether a virtual machine boots with KVM");
 	return 0;
 }
 
@@ -147,12 +147,13 @@ void vm_accel_tried(struct warden *w, struct machine *m, int r, const struct err
 	char why[160];
 
 	if (r == 0)
-		snprintf(why, sizeof(why), "a machine boots with it");
+		snprintf(why, sizeof(why), "a virtual machine boots with it");
 	else if (r == -ETIMEDOUT)
-		snprintf(why, sizeof(why), "this host is a machine itself, where KVM is there, but a kernel did not boot with it in %llu s",
+		snprintf(why, sizeof(why),
+			 "this host is itself a virtual machine with KVM, but a kernel did not boot with it in %llu s",
 			 TRIAL_NS / 1000000000ULL);
 	else
-		snprintf(why, sizeof(why), "KVM is there, but no machine boots with it: %.100s", e->msg);
+		snprintf(why, sizeof(why), "KVM exists, but no virtual machine boots with it: %.100s", e->msg);
 	v->trial = NULL;
 	sandbox_end(w, m->sandbox, NULL);
 	fd_close(TAKE_FD(v->blank.root));
@@ -179,7 +180,8 @@ int vm_accel_fits(const struct warden *w, enum vm_accel accel, struct err *e)
 
 	if (accel != VM_KVM || v->accel == VM_KVM)
 		return 0;
-	err_set(e, ERR_REFUSED, -ESTALE, "of a machine that ran with KVM, which is not used here: %s", v->accel_why);
+	err_set(e, ERR_REFUSED, -ESTALE, "of a virtual machine that ran with KVM, which is not used here: %s",
+		v->accel_why);
 	err_remedy(e, "restore it where KVM works: see `cloche doctor`");
 	return -ESTALE;
 }
@@ -199,9 +201,10 @@ void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err 
 		if (m->template != t || m->stage != VM_WAITS || m->sandbox->layers || m->accel != VM_KVM || m->finished)
 			continue;
 		if (!some)
-			log_warn("a machine did not come up with KVM, and is tried without: %s", e->msg);
+			log_warn("a virtual machine did not start with KVM; trying without: %s", e->msg);
 		some = true;
-		snprintf(w->vms->no_kvm, sizeof(w->vms->no_kvm), "with KVM a machine did not come up: %.120s", e->msg);
+		snprintf(w->vms->no_kvm, sizeof(w->vms->no_kvm), "no machine started with KVM: %.120s",
+			 e->msg);
 		vm_template_drop(t);
 		m->template = NULL;
 		m->accel = VM_TCG;
@@ -226,10 +229,10 @@ void vm_accel_blame(struct warden *w, const struct vm_template *t)
 		return;
 	/* Whoever keeps this host busy just while a template boots could take it from all others, and their checkpoints with it. */
 	if (v->kvm_ran) {
-		log_warn("KVM stays in use, since others run with it: %s", v->no_kvm);
+		log_warn("KVM remains in use, since other virtual machines run with it: %s", v->no_kvm);
 		return;
 	}
-	log_warn("KVM is not used any more: %s", v->no_kvm);
+	log_warn("KVM is no longer used: %s", v->no_kvm);
 	settle(v, VM_TCG, v->no_kvm);
 	remember(VM_TCG, v->no_kvm);
 }

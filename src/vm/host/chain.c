@@ -231,7 +231,7 @@ static int give_disks(struct warden *w, struct machine *m, struct seal_source *f
 		from->disks++;
 	}
 	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "open a machine's disk");
+		return err_sys(e, ERR_EXHAUSTED, r, "open the disk of a virtual machine");
 	r = make_disk(w, m->sandbox, m->next_disk, e);
 	if (r < 0)
 		return r;
@@ -250,8 +250,9 @@ static int check_templates(struct warden *w, const struct warden_sandbox *s, str
 {
 	if (layers_templates(w->layers, s->tenant, s->vm->template->key, PINNED_MAX) < PINNED_MAX)
 		return 0;
-	err_set(e, ERR_REFUSED, -EDQUOT, "the tenant's checkpoints are of %u kinds of virtual machines, as many as may be", PINNED_MAX);
-	err_remedy(e, "delete those of machines of other images, sizes or settings, or of earlier versions of cloche");
+	err_set(e, ERR_REFUSED, -EDQUOT,
+		"the tenant's checkpoints are of %u kinds of virtual machines, which is the limit", PINNED_MAX);
+	err_remedy(e, "delete those of other images, sizes or settings, or of earlier versions of cloche");
 	return -EDQUOT;
 }
 
@@ -261,9 +262,10 @@ int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source
 	int r;
 
 	if (m->role != VM_CLONE)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "a machine that was booted without a template cannot be sealed");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			       "a virtual machine that was booted without a template cannot be sealed");
 	if (m->dead)
-		return err_set(e, ERR_LOST, -EPIPE, "the machine has ended");
+		return err_set(e, ERR_LOST, -EPIPE, "the virtual machine has ended");
 	r = check_templates(w, s, e);
 	if (r == 0)
 		r = choose(w, s, from, e);
@@ -318,7 +320,7 @@ void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source 
 		m->joined = from->joins;
 	/* First it is written down, then those that were joined go: what is there and not known of says nothing new. */
 	if (write_down(w, m) < 0)
-		log_error("slot %u: its record does not know its newest disk", s->blank.slot);
+		log_error("slot %u: its record does not contain its newest disk", s->blank.slot);
 	for (unsigned i = 0; i < nwas; i++) {
 		if (!has(from, was[i].number))
 			remove_disk(w, s, was[i].number);

@@ -23,7 +23,7 @@ static void say_image(const struct vm_picture *p, char *ret, size_t size)
 	case VM_STEP_NONE:
 	case VM_STEP_WALK:
 	case VM_STEP_DISK:
-		snprintf(ret, size, "image '%.80s': looking through it for changes", p->path);
+		snprintf(ret, size, "image '%.80s': checking it for changes", p->path);
 		break;
 	}
 }
@@ -35,16 +35,16 @@ static void say_template(const struct vm_template *t, char *ret, size_t size)
 	switch (t->state) {
 	case VM_T_BOOTS:
 		if (step_of(t->work, &bytes) == VM_STEP_OTHER)
-			snprintf(ret, size, "another process is booting a machine of this kind");
+			snprintf(ret, size, "another process is booting a virtual machine of this kind");
 		else
-			snprintf(ret, size, "booting the first machine of this kind, once");
+			snprintf(ret, size, "booting the first virtual machine of this kind, once");
 		break;
 	case VM_T_KEEPS:
-		snprintf(ret, size, "keeping the machine for all later ones of its kind");
+		snprintf(ret, size, "saving the virtual machine for all later ones of its kind");
 		break;
 	case VM_T_LOOKS:
 	case VM_T_READY:
-		snprintf(ret, size, "reading a machine of this kind from the disk");
+		snprintf(ret, size, "reading a virtual machine of this kind from disk");
 		break;
 	}
 }
@@ -56,20 +56,20 @@ void vm_doing(const struct machine *m, char *ret, size_t size)
 		say_image(m->picture, ret, size);
 		break;
 	case VM_TRIES:
-		snprintf(ret, size, "trying whether a machine boots with KVM here, once");
+		snprintf(ret, size, "testing whether a virtual machine boots with KVM here, once");
 		break;
 	case VM_WAITS:
 		say_template(m->template, ret, size);
 		break;
 	case VM_FLATTENS:
-		snprintf(ret, size, "putting the machine's memory together");
+		snprintf(ret, size, "preparing the virtual machine's memory");
 		break;
 	case VM_FORMATS:
 	case VM_LOADS:
 	case VM_STANDS:
 	case VM_GOES:
 	case VM_RUNS:
-		snprintf(ret, size, "starting the machine");
+		snprintf(ret, size, "starting the virtual machine");
 		break;
 	}
 }

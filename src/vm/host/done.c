@@ -66,7 +66,7 @@ static void machine_worked(struct warden *w, struct vm_work *x)
 
 		m->ram = sys_fcntl(x->ram, F_DUPFD_CLOEXEC, 3);
 		if (m->ram < 0)
-			r = err_sys(&e, ERR_EXHAUSTED, m->ram, "open a machine's memory");
+			r = err_sys(&e, ERR_EXHAUSTED, m->ram, "open the memory of a virtual machine");
 		else if (vm_flat_find(w->vms, s->layer[s->layers - 1]) < 0)
 			vm_flat_put(w->vms, s->layer[s->layers - 1], TAKE_FD(x->ram));
 		if (r == 0)
@@ -162,7 +162,7 @@ static void failed(struct warden *w, struct machine *m, const struct vm_failed *
 		return;
 	}
 	err_set(&e, kind_of(x->errnum, text), x->errnum > 0 && x->errnum < 4096 ? -x->errnum : -EIO,
-		"the machine did not start: %.200s", text);
+		"the virtual machine did not start: %.200s", text);
 	if (strstr(text, "/qemu-system"))
 		err_remedy(&e, "install QEMU: qemu-system-x86 or qemu-system-arm");
 	vm_give_up(w, m, -EIO, &e);
@@ -180,12 +180,13 @@ static void gone(struct warden *w, struct machine *m)
 		char said[160];
 
 		vm_last_words(m, said, sizeof(said));
-		log_warn("slot %u: its machine has ended: %s", m->sandbox->blank.slot, said[0] ? said : "nothing was said");
+		log_warn("slot %u: its virtual machine has ended: %s", m->sandbox->blank.slot,
+			 said[0] ? said : "no reason given");
 		/* Then there is nothing to stay for. Who holds the pidfd hears of it. */
 		sys_pidfd_send_signal(m->sandbox->blank.pidfd, SIGKILL);
 		return;
 	}
-	r = err_set(&e, ERR_LOST, -EPIPE, "the machine ended before it was up");
+	r = err_set(&e, ERR_LOST, -EPIPE, "the virtual machine ended before it was ready");
 	r = vm_explain(m, r, &e);
 	vm_give_up(w, m, r, &e);
 }
@@ -246,7 +247,7 @@ static void look_at_clock(struct warden *w)
 			sandbox_end(w, m->sandbox, NULL);
 			continue;
 		}
-		r = err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the machine did not come up in time");
+		r = err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the virtual machine was not ready in time");
 		err_remedy(&e, "try again when this host is less busy, or give it more CPUs");
 		r = vm_explain(m, r, &e);
 		vm_give_up(w, m, r, &e);

@@ -22,7 +22,8 @@ int vm_file(const char *name, char *buf, size_t size, struct err *e)
 		return 0;
 	if ((size_t)snprintf(buf, size, "%s/vm/%s", CLOCHE_LIBEXEC, name) < size && access(buf, R_OK) == 0)
 		return 0;
-	err_set(e, ERR_UNSUPPORTED, -ENOENT, "there is no kernel for virtual machines: no vm/%s beside this program or in %s", name,
+	err_set(e, ERR_UNSUPPORTED, -ENOENT,
+		"the kernel for virtual machines is missing: no vm/%s beside this program or in %s", name,
 		CLOCHE_LIBEXEC);
 	err_remedy(e, "run `cloche image vm-kernel` (in the tree: `make vm-kernel`), or use isolation container");
 	return -ENOENT;
@@ -53,7 +54,7 @@ int vm_ready(struct err *e)
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(needs); i++) {
 		if (installed(needs[i].program))
 			continue;
-		r = err_set(e, ERR_UNSUPPORTED, -ENOENT, "there is no %s", needs[i].program);
+		r = err_set(e, ERR_UNSUPPORTED, -ENOENT, "%s is missing", needs[i].program);
 		err_remedy(e, "install %s", needs[i].package);
 	}
 	if (r == 0 && geteuid() != 0) {
@@ -112,7 +113,7 @@ static int add_program(int to, unsigned ino, const char *program, const char *na
 	if (r == 0) {
 		r = append(to, path, &len, e);
 		if (r == 0 && len != (size_t)st.st_size)
-			r = err_set(e, ERR_CONFLICT, -ESTALE, "%s changed while it was read", path);
+			r = err_set(e, ERR_CONFLICT, -ESTALE, "%s was changed while it was being read", path);
 		if (r < 0)
 			return r;
 		r = pad(to, len);
@@ -131,7 +132,7 @@ int vm_initrd(int *ret, struct err *e)
 		return r;
 	fd = sys_memfd_create("initrd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
-		return err_sys(e, ERR_EXHAUSTED, fd, "make a file in memory");
+		return err_sys(e, ERR_EXHAUSTED, fd, "make an in-memory file");
 	r = append(fd, path, &len, e);
 	if (r == 0)
 		r = add_program(fd, 0x10001, "cloche-guest", "init", e);

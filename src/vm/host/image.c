@@ -118,7 +118,7 @@ static int make_name(const char *path, int dir, char *name, size_t size, const s
 	sha256_init(&s);
 	r = digest(dir, &s, p);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "image '%s': look through it", path);
+		return err_sys(e, ERR_INTERNAL, r, "image '%s': check it for changes", path);
 	sha256_end(&s, sum);
 	put_hex(what, sum);
 	memcpy(id, sum, SHA256_SIZE);
@@ -198,7 +198,7 @@ static int run_mkfs(const char *out, int dir, struct vm_pace *p, struct err *e)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "start mkfs.erofs");
 	status = wait_mkfs(pid, out, p);
 	if (vm_pace_stopped(p))
-		return err_set(e, ERR_CONFLICT, -ECANCELED, "the warden ends");
+		return err_set(e, ERR_CONFLICT, -ECANCELED, "the warden is stopping");
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	err_set(e, ERR_UNSUPPORTED, -EIO, "mkfs.erofs failed (status %d)",
@@ -217,7 +217,7 @@ static int make(int cache, const char *folder, const char *name, int dir, struct
 	sys_unlinkat(cache, part, 0);
 	r = run_mkfs(whole, dir, p, e);
 	if (r == 0 && renameat(cache, part, cache, name) < 0)
-		r = err_sys(e, ERR_INTERNAL, -errno, "keep the image");
+		r = err_sys(e, ERR_INTERNAL, -errno, "store the image");
 	if (r < 0)
 		sys_unlinkat(cache, part, 0);
 	else
@@ -231,7 +231,7 @@ int vm_cache_open(char *folder, size_t size, struct err *e)
 	int fd, r;
 
 	if ((size_t)snprintf(folder, size, "%s/vm", own && own[0] == '/' ? own : CACHE) >= size)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: path too long");
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: the path is too long");
 	r = sys_mkdirat(AT_FDCWD, folder, 0700);
 	if (r < 0 && r != -EEXIST)
 		return err_sys(e, ERR_INTERNAL, r, "make %s", folder);

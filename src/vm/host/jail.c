@@ -72,14 +72,15 @@ int vm_fits(const struct spec_limits *l, struct err *e)
 	const uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
 
 	if (l->cpu_milli > cpus * 1000U) {
-		err_set(e, ERR_REFUSED, -ERANGE, "cpus: a virtual machine has at most %u here, not %u", cpus, (l->cpu_milli + 999) / 1000);
-		err_remedy(e, "ask for at most %u; a container may ask for more than there are", cpus);
+		err_set(e, ERR_REFUSED, -ERANGE, "cpus: a virtual machine can have at most %u here (got %u)", cpus,
+			(l->cpu_milli + 999) / 1000);
+		err_remedy(e, "request at most %u; a container may request more than there are", cpus);
 		return -ERANGE;
 	}
 	if (l->memory > memory) {
 		err_set(e, ERR_REFUSED, -ERANGE, "memory: a virtual machine of %lluM is larger than this host, which has %lluM",
 			(unsigned long long)(l->memory / MIB), (unsigned long long)(memory / MIB));
-		err_remedy(e, "ask for less memory than that");
+		err_remedy(e, "request less memory than that");
 		return -ERANGE;
 	}
 	return 0;
@@ -177,7 +178,7 @@ int vm_jail(struct warden *w, struct machine *m, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
 	r = sandbox_make(w, jail, m->sandbox, e);
 	if (r < 0)
-		return err_wrap(e, r, "the machine's jail");
+		return err_wrap(e, r, "the virtual machine's jail");
 	fd_close_many(m->sandbox->root.fds, m->sandbox->root.setup.mounts.n);
 	m->sandbox->root.setup.mounts.n = 0;
 	r = sys_socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, side);
@@ -222,7 +223,7 @@ static int say_start(struct warden *w, struct machine *m, struct vm_msg *msg, co
 	}
 	memcpy(out, msg, sizeof(*msg));
 	r = fd_send_now(m->side, out, len + msg->start.spec_len, fds, n);
-	return r < 0 ? err_sys(e, ERR_LOST, r, "tell cloche-vmm what to run") : 0;
+	return r < 0 ? err_sys(e, ERR_LOST, r, "send cloche-vmm its settings") : 0;
 }
 
 int vm_start_template(struct warden *w, struct machine *m, const struct vm_work *x, struct err *e)
@@ -336,7 +337,7 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 	if (r == 0) {
 		r = fd_send_now(m->side, &msg, sizeof(msg), &pair[1], 1);
 		if (r < 0)
-			err_sys(e, ERR_LOST, r, "let the machine go");
+			err_sys(e, ERR_LOST, r, "continue the virtual machine");
 	}
 	fd_close(pair[1]);
 	return r;
@@ -381,8 +382,9 @@ static int jail_failed(const struct machine *m, struct err *e)
 	while (n > 0 && (used = frame_decode(in + at, (size_t)n - at, &f)) > 0) {
 		at += (size_t)used;
 		if (f.type == FRAME_FAILED && frame_failed_decode(&f, &x) == 0)
-			return err_sys(e, ERR_INTERNAL, x.errnum ? -(int)x.errnum : -EIO, "the machine's jail: %s: %s",
-				       f.id ? "start cloche-vmm" : "make it", frame_stage_text(x.stage));
+			return err_sys(e, ERR_INTERNAL, x.errnum ? -(int)x.errnum : -EIO,
+				       "the virtual machine's jail: %s: %s", f.id ? "start cloche-vmm" : "make it",
+				       frame_stage_text(x.stage));
 	}
 	return 0;
 }
@@ -397,7 +399,8 @@ int vm_explain(struct machine *m, int r, struct err *e)
 	vm_last_words(m, said, sizeof(said));
 	if (!said[0] || r == -ETIMEDOUT)
 		return r;
-	err_set(e, strstr(said, "/qemu-system") ? ERR_UNSUPPORTED : ERR_LOST, r, "the machine did not start: %s", said);
+	err_set(e, strstr(said, "/qemu-system") ? ERR_UNSUPPORTED : ERR_LOST, r,
+		"the virtual machine did not start: %s", said);
 	if (strstr(said, "/qemu-system"))
 		err_remedy(e, "install QEMU: qemu-system-x86 or qemu-system-arm");
 	return r;

@@ -29,7 +29,7 @@ int vm_stat_page(struct err *e)
 
 	if (r == 0)
 		r = sys_fcntl(fd, F_ADD_SEALS, PAGE_SEALS | F_SEAL_SEAL);
-	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make a file in memory") : TAKE_FD(fd);
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make an in-memory file") : TAKE_FD(fd);
 }
 
 const struct vm_stat *vm_stat_map(int page)
@@ -117,7 +117,7 @@ int vm_group_say(struct warden_sandbox *s, enum vm_type type, uint32_t number, s
 
 	if (r == -EPIPE || r == -ECONNRESET)
 		return 0; /* with the machine all groups have ended */
-	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "reach the machine") : 0;
+	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "connect to the virtual machine") : 0;
 }
 
 int vm_steer(const struct machine *m, const struct steer_rules *rules, struct err *e)
@@ -135,8 +135,9 @@ int vm_steer(const struct machine *m, const struct steer_rules *rules, struct er
 	}
 	r = fd_send_now(m->side, &out, sizeof(out.m) + out.m.steer.len, NULL, 0);
 	if (r == -EAGAIN)
-		return err_set(e, ERR_CONFLICT, r, "the sandbox's network was changed too often while it was paused");
-	return r < 0 ? err_sys(e, ERR_LOST, r, "reach the machine") : 0;
+		return err_set(e, ERR_CONFLICT, r,
+			       "the network of the sandbox was changed too often while it was paused");
+	return r < 0 ? err_sys(e, ERR_LOST, r, "connect to the virtual machine") : 0;
 }
 
 int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
@@ -154,8 +155,8 @@ int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 	}
 	fd_close(pair[0]);
 	if (r == -EAGAIN)
-		return err_set(e, ERR_CONFLICT, r, "the sandbox was attached to too often while it was paused");
-	return err_sys(e, ERR_LOST, r, "reach the machine");
+		return err_set(e, ERR_CONFLICT, r, "too many connections to the sandbox were made while it was paused");
+	return err_sys(e, ERR_LOST, r, "connect to the virtual machine");
 }
 
 int vm_run_again(const struct machine *m, struct err *e)
@@ -171,7 +172,7 @@ int vm_run_again(const struct machine *m, struct err *e)
 	}
 	if (r == -EPIPE || r == -ECONNRESET)
 		return 0; /* it has ended: who waits for that says so */
-	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "reach the machine") : 0;
+	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "connect to the virtual machine") : 0;
 }
 
 static int take_page(struct machine *m, const struct blank *s)
@@ -198,7 +199,9 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	if (r < 0)
 		return r;
 	if (side != VM_SIDE_VERSION)
-		return err_set(e, ERR_LOST, -EPROTONOSUPPORT, "its machine is of %s version of cloche, which this one cannot talk to; it is ended",
+		return err_set(e, ERR_LOST, -EPROTONOSUPPORT,
+			       "its virtual machine belongs to %s version of cloche, which this one does not support; "
+			       "it is ended",
 			       side < VM_SIDE_VERSION ? "an older" : "a newer");
 	{
 		struct sandbox_spec spec = { .tenant = rec->spec_tenant, .flags = rec->spec_flags,
@@ -220,7 +223,7 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	if (r == 0)
 		r = m->side = persist_vm(&s->blank, FRAME_KEEP_SIDE);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "take over a machine");
+		return err_sys(e, ERR_INTERNAL, r, "take over a virtual machine");
 	if (m->role == VM_CLONE) {
 		m->template = vm_template_hold(w, rec->spec_tenant, rec->vm_key, e);
 		if (!m->template)
@@ -228,7 +231,7 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	}
 	in.data.ptr = m;
 	if (epoll_ctl(w->vms->epoll, EPOLL_CTL_ADD, m->side, &in) < 0)
-		return err_sys(e, ERR_EXHAUSTED, -errno, "wait for a machine");
+		return err_sys(e, ERR_EXHAUSTED, -errno, "wait for a virtual machine");
 	m->next = w->vms->machines;
 	m->prev = &w->vms->machines;
 	if (m->next)

@@ -50,7 +50,7 @@ int vm_open(struct warden *w, struct err *e)
 	r = v->dir < 0 ? v->dir : 0;
 	if (r == 0 && (v->epoll < 0 || v->timer < 0 || epoll_ctl(v->epoll, EPOLL_CTL_ADD, v->timer, &in) < 0 ||
 		       epoll_ctl(w->done, EPOLL_CTL_ADD, v->epoll, &in) < 0))
-		r = err_sys(e, ERR_EXHAUSTED, -errno, "wait for machines");
+		r = err_sys(e, ERR_EXHAUSTED, -errno, "wait for virtual machines");
 	w->vms = v;
 	if (r < 0) {
 		vm_free(w);
@@ -180,7 +180,7 @@ void vm_give_up(struct warden *w, struct machine *m, int r, struct err *e)
 	} else if (m->wanted) {
 		vm_fail(w, m, r, e);
 	} else {
-		log_warn("a machine that was kept ready: %s", e->msg);
+		log_warn("a virtual machine that was kept ready: %s", e->msg);
 		sandbox_end(w, m->sandbox, NULL);
 	}
 }
@@ -237,7 +237,7 @@ static struct vm_picture *picture_get(struct warden *w, const char *path, struct
 		if (!strcmp(p->path, path))
 			return p;
 	if (n >= PICTURES_MAX && !picture_forget(v)) {
-		err_set(e, ERR_EXHAUSTED, -EAGAIN, "virtual machines of too many images are in the making");
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "virtual machines of too many images are starting");
 		err_remedy(e, "try again in a moment");
 		return NULL;
 	}
@@ -514,8 +514,9 @@ static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZ
 	if (r < 0)
 		return err_wrap(e, r, "layer '%s'", id);
 	if (meta.memory_mib != m->spec.limits.memory / MIB || meta.cpus != vm_cpus(&m->spec.limits)) {
-		err_set(e, ERR_REFUSED, -EINVAL, "layer '%s': of a machine with %uM and %u CPUs", id, meta.memory_mib, meta.cpus);
-		err_remedy(e, "ask for the same memory and cpus");
+		err_set(e, ERR_REFUSED, -EINVAL, "layer '%s': of a virtual machine with %uM and %u CPUs", id,
+			meta.memory_mib, meta.cpus);
+		err_remedy(e, "request the same memory and cpus");
 		return -EINVAL;
 	}
 	m->accel = (enum vm_accel)meta.accel;
@@ -655,7 +656,7 @@ void vm_keep_ready(struct warden *w, const struct machine *like)
 	s->vm->role = VM_CLONE;
 	s->vm->accel = like->accel;
 	if (!s->vm->template || load(w, s->vm, &e) < 0) {
-		log_warn("no machine is kept ready: %s", e.msg);
+		log_warn("cannot keep a virtual machine ready: %s", e.msg);
 		sandbox_end(w, s, NULL);
 	}
 }

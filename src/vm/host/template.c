@@ -133,8 +133,8 @@ static int check_making(const struct vms *v, uint64_t tenant, struct err *e)
 		n += t->tenant == tenant && (t->work || t->boots);
 	if (n < MAKING_MAX)
 		return 0;
-	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%u other kinds of virtual machines are just being booted for this tenant", n);
-	err_remedy(e, "try again when they are up, or ask for machines of fewer sizes");
+	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%u other kinds of virtual machines are starting for this tenant", n);
+	err_remedy(e, "try again when they are ready, or request virtual machines of fewer sizes");
 	return -EAGAIN;
 }
 
@@ -198,7 +198,8 @@ static int start_new(struct warden *w, struct vm_template *t, struct err *e)
 	struct vm_work *x;
 
 	if (!m) {
-		err_set(e, ERR_REFUSED, -ENOENT, "the template that this checkpoint stands on is gone (%s)", t->name);
+		err_set(e, ERR_REFUSED, -ENOENT, "the template that this checkpoint is based on is missing (%s)",
+			t->name);
 		err_remedy(e, "restore the folder of templates from a copy if there is one");
 		return -ENOENT;
 	}
@@ -270,7 +271,7 @@ static int still_same(const struct vm_template *t, const struct machine *like, s
 		return err_sys(e, ERR_EXHAUSTED, r, "find a template");
 	if (!memcmp(key, t->key, sizeof(key)))
 		return 0;
-	err_set(e, ERR_CONFLICT, -ESTALE, "the image or the programs changed while a template was made of them");
+	err_set(e, ERR_CONFLICT, -ESTALE, "the image or the programs were changed while a template was made from them");
 	err_remedy(e, "try again");
 	return -ESTALE;
 }
@@ -307,7 +308,7 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	/* What VM_NEW made is what VM_STORE keeps. */
 	sandbox_end(w, TAKE_PTR(t->boots), NULL);
 	if (!x || t->state != VM_T_BOOTS) {
-		vm_template_fail(w, t, err_set(&e, ERR_INTERNAL, -EPROTO, "a template was made that nobody asked for"), &e);
+		vm_template_fail(w, t, err_set(&e, ERR_INTERNAL, -EPROTO, "a template was made without a request"), &e);
 		return;
 	}
 	t->state = VM_T_KEEPS;
@@ -326,7 +327,7 @@ static int formatted(struct warden *w, struct vm_template *t, struct vm_work *x,
 	int r;
 
 	if (!like)
-		r = err_set(e, ERR_CONFLICT, -ECANCELED, "nobody wants this template any more");
+		r = err_set(e, ERR_CONFLICT, -ECANCELED, "no request waits for this template any longer");
 	else
 		r = still_same(t, like, e);
 	/* The image goes into the template, whatever becomes of its cache. */
@@ -420,7 +421,7 @@ int vm_store_open(const char *path, char *ret_path, size_t size, struct err *e)
 	else
 		n = snprintf(ret_path, size, "%s/vm", own && own[0] == '/' ? own : "/var/cache/cloche");
 	if ((size_t)n >= size)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "folder of templates: path too long");
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "folder of templates: the path is too long");
 	return layers_open_dir(ret_path, e);
 }
 

@@ -188,7 +188,7 @@ static void do_new(struct vm_work *x)
 				r = x->ram = memory_file("ram", x->memory);
 			if (r >= 0)
 				r = x->meta = memory_file("meta", 0);
-			r = r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a machine's memory") : 0;
+			r = r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make the memory of a virtual machine") : 0;
 		}
 	}
 	x->result = r;
@@ -267,17 +267,17 @@ static void do_flatten(struct vm_work *x)
 	int r = ram < 0 ? ram : vm_copy(x->ram, ram, &x->work.stop);
 
 	if (r < 0) {
-		x->result = err_sys(&x->e, ERR_EXHAUSTED, r, "put a machine's memory together");
+		x->result = err_sys(&x->e, ERR_EXHAUSTED, r, "prepare the memory of a virtual machine");
 		return;
 	}
 	for (unsigned i = 0; r == 0 && i < x->npages; i++)
 		r = __atomic_load_n(&x->work.stop, __ATOMIC_RELAXED) ?
-			    err_set(&x->e, ERR_CONFLICT, -ECANCELED, "the warden ends") :
+			    err_set(&x->e, ERR_CONFLICT, -ECANCELED, "the warden is stopping") :
 			    pages_apply(x->pages[i], ram, x->memory, &x->e);
 	if (r == 0) {
 		r = sys_fcntl(ram, F_ADD_SEALS, SEALS);
 		if (r < 0)
-			err_sys(&x->e, ERR_INTERNAL, r, "seal a machine's memory");
+			err_sys(&x->e, ERR_INTERNAL, r, "seal the memory of a virtual machine");
 	}
 	fd_close(x->ram);
 	x->ram = r < 0 ? -1 : TAKE_FD(ram);

@@ -63,7 +63,8 @@ static int check_ram(struct vmm *v)
 	struct stat st;
 
 	if (fstat(v->machine.opts.ram, &st) < 0 || (uint64_t)st.st_size != want)
-		return err_set(&v->e, ERR_INVALID, -EINVAL, "the machine's memory is a file of another size");
+		return err_set(&v->e, ERR_INVALID, -EINVAL,
+			       "the memory file of the virtual machine has the wrong size");
 	/* QEMU opens it for writing, whatever it is told: only a seal keeps a template as it is. */
 	if (v->start.role == VM_CLONE && (sys_fcntl(v->machine.opts.ram, F_GET_SEALS, 0) & (F_SEAL_WRITE | F_SEAL_SHRINK)) !=
 						 (F_SEAL_WRITE | F_SEAL_SHRINK))
@@ -82,20 +83,20 @@ static int bound_files(struct vmm *v)
 	struct stat st;
 
 	if (fstat(v->machine.opts.disk[0], &st) < 0)
-		return err_sys(&v->e, ERR_INTERNAL, -errno, "look at the machine's disk");
+		return err_sys(&v->e, ERR_INTERNAL, -errno, "read the status of the virtual machine's disk");
 	if ((uint64_t)st.st_size > most)
 		most = (uint64_t)st.st_size;
 	limit.rlim_cur = limit.rlim_max = most + most / 128 + FILES_OVER;
 	signal(SIGXFSZ, SIG_IGN);
 	if (setrlimit(RLIMIT_FSIZE, &limit) < 0)
-		return err_sys(&v->e, ERR_INTERNAL, -errno, "bound the size of the machine's files");
+		return err_sys(&v->e, ERR_INTERNAL, -errno, "limit the size of the virtual machine's files");
 	return 0;
 }
 
 static int differs(struct vmm *v, const char *what, const char *was, const char *is)
 {
 	err_set(&v->e, ERR_REFUSED, -ESTALE, "this state was made with another %s: %s, not %s", what, was, is);
-	err_remedy(&v->e, "use what it was made with, or make another");
+	err_remedy(&v->e, "use the program that it was made with, or make another state");
 	return -ESTALE;
 }
 
@@ -130,7 +131,7 @@ static int make_port(struct vmm *v)
 	v->carry.keeps = v->start.flags & VM_KEEP || v->start.role == VM_TEMPLATE;
 	if (r == 0)
 		r = kept_new(&v->carry, &v->kept);
-	return r < 0 ? err_sys(&v->e, ERR_EXHAUSTED, r, "make the machine's port") : 0;
+	return r < 0 ? err_sys(&v->e, ERR_EXHAUSTED, r, "make the virtual machine's port") : 0;
 }
 
 static int start_boot(struct vmm *v)
@@ -184,7 +185,7 @@ static int start_clone(struct vmm *v)
 		return r;
 	r = kept_load(v->kept, rest, v->was.carry_len);
 	if (r < 0)
-		return err_sys(&v->e, ERR_REFUSED, r, "the state of the machine's port");
+		return err_sys(&v->e, ERR_REFUSED, r, "the state of the virtual machine's port");
 	v->state = VMM_LOADED;
 	vmm_say(&(struct vm_msg){ .type = VM_LOADED });
 	return 0;
@@ -200,7 +201,7 @@ int vmm_start(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
 				 .memory_mib = m->start.memory_mib, .cpus = m->start.cpus, .io_bps = m->start.io_bps,
 				 .ram = -1, .initrd = -1, .root = -1, .usr = -1 };
 	if (!makes_sense(&v->start))
-		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "START makes no sense");
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the START message is invalid");
 	r = take_fds(v, fds, nfds);
 	if (r == 0 && o->ram >= 0)
 		r = check_ram(v);
@@ -224,5 +225,5 @@ int vmm_begin(struct vmm *v, const uint8_t seed[32])
 		r = carry_say(&v->carry, MUX_START, 0, out, MUX_START_LEN + v->start.spec_len);
 	}
 	v->state = VMM_RISES;
-	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "tell the guest what to be") : 0;
+	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "send the guest its settings") : 0;
 }

@@ -34,7 +34,7 @@ int chain_format(const struct machine *m, int disk, struct err *e)
 	struct stat st;
 	int r = fstat(m->opts.disk[0], &st) < 0 ? -errno : qcow_format(disk, (uint64_t)st.st_size);
 
-	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make the machine's disk") : 0;
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make the virtual machine's disk") : 0;
 }
 
 /* QEMU closes it. Of those it was started with the file below is a node of its own. */
@@ -53,7 +53,7 @@ int machine_overlay(struct machine *m, uint32_t number, int disk, struct err *e)
 	int r;
 
 	if (number <= machine_top(m) || m->disks == VM_CHAIN_MAX || m->joins)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "the machine's chain of disks takes no further one now");
+		return err_set(e, ERR_CONFLICT, -EBUSY, "the virtual machine's chain of disks cannot be extended now");
 	r = chain_format(m, disk, e);
 	if (r < 0)
 		return r;
@@ -119,13 +119,13 @@ int machine_joined(struct machine *m, struct err *e)
 	/* What tells of its end may have come right behind an answer, and then nothing more comes. */
 	r = m->qmp.job ? 0 : qmp_drain(&m->qmp);
 	if (r < 0)
-		return err_set(e, ERR_LOST, r, "join the machine's disks: QEMU has ended");
+		return err_set(e, ERR_LOST, r, "merge the virtual machine's disks: QEMU has ended");
 	if (!m->qmp.job)
 		return 0;
 	m->joins = false;
 	if (m->qmp.job < 0)
 		return err_set(e, ERR_EXHAUSTED, strstr(m->qmp.job_why, strerror(ENOSPC)) ? -ENOSPC : -EIO,
-			       "join the machine's disks: %s", m->qmp.job_why);
+			       "merge the virtual machine's disks: %s", m->qmp.job_why);
 	/* From the top on: each holds the one below it. */
 	while (m->disks > m->join + 2) {
 		close_disk(m, &m->chain[m->disks - 2]);

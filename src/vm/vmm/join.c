@@ -8,7 +8,8 @@ static int begin(struct vmm *v, struct err *e)
 	int r = 0;
 
 	if ((v->state != VMM_RUNS && v->state != VMM_STAYS) || v->start.role != VM_CLONE || v->join.flags & ~VM_JOIN_STILL)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "the machine is not in a state to have its disks joined");
+		return err_set(e, ERR_CONFLICT, -EBUSY,
+			       "the disks of the virtual machine cannot be merged in its present state");
 	if (still && v->state == VMM_RUNS)
 		r = machine_stop(&v->machine, e);
 	return r < 0 ? r : machine_join(&v->machine, v->join.base, e);
@@ -55,7 +56,7 @@ static int begin_all(struct vmm *v)
 int vmm_join(struct vmm *v, const struct vm_join *j)
 {
 	if (!j->id)
-		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "JOIN makes no sense");
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the JOIN message is invalid");
 	if (v->join.id) {
 		v->join_next = *j; /* of a warden that took another's place: nobody waits for the one before */
 		return 0;

@@ -472,7 +472,7 @@ void kept_free(struct kept *k)
 int kept_up(const struct kept *k, struct err *e)
 {
 	if (k->failed.errnum)
-		return err_sys(e, ERR_INTERNAL, -(int)k->failed.errnum, "the sandbox in the machine: %s",
+		return err_sys(e, ERR_INTERNAL, -(int)k->failed.errnum, "the sandbox in the virtual machine: %s",
 			       frame_stage_text(k->failed.stage));
 	return k->up;
 }

@@ -79,7 +79,7 @@ int machine_start(struct machine *m, struct err *e)
 	if (r == 0)
 		r = qmp_init(&m->qmp, m->qmp_fd);
 	if (r < 0) {
-		err_sys(e, ERR_EXHAUSTED, r, "make the machine's sockets");
+		err_sys(e, ERR_EXHAUSTED, r, "make the virtual machine's sockets");
 		goto out;
 	}
 	r = o->role == VM_CLONE ? chain_format(m, o->disk[o->disks - 1], e) : 0;
@@ -106,7 +106,7 @@ int machine_load(struct machine *m, const void *state, size_t len, struct err *e
 	if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
 		r = -errno;
 	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "write the machine's state");
+		return err_sys(e, ERR_EXHAUSTED, r, "write the virtual machine's state");
 	r = qmp_do(&m->qmp, -1, "migrate-set-capabilities", e, "\"capabilities\":[{\"capability\":\"events\",\"state\":true}]");
 	if (r == 0)
 		r = qmp_do(&m->qmp, fd, "getfd", e, "\"fdname\":\"state\"");
@@ -168,7 +168,7 @@ int machine_state(struct machine *m, uint8_t **ret, size_t *ret_len, struct err 
 		r = out = sys_openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
 	}
 	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "make a file for the machine's state");
+		return err_sys(e, ERR_EXHAUSTED, r, "make a file for the virtual machine's state");
 	r = qmp_do(&m->qmp, out, "add-fd", e, "\"fdset-id\":%u", set);
 	if (r < 0)
 		return r;
@@ -177,7 +177,7 @@ int machine_state(struct machine *m, uint8_t **ret, size_t *ret_len, struct err 
 	if (r == 0) {
 		r = read_state(fd, ret, ret_len);
 		if (r < 0)
-			err_sys(e, ERR_EXHAUSTED, r, "read the machine's state");
+			err_sys(e, ERR_EXHAUSTED, r, "read the virtual machine's state");
 	}
 	m->old_set = set;
 	return r;

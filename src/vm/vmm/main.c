@@ -110,13 +110,13 @@ static int tell_steer(struct vmm *v)
 	r = carry_say(&v->carry, MUX_STEER, 0, v->rules, v->rules_len);
 	/* A state that is made just now may have it or not. */
 	v->was.way = v->carry.still ? VM_WAY_OTHER : now;
-	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "tell the guest of its way out") : 0;
+	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "send the guest its network settings") : 0;
 }
 
 static int hear_steer(struct vmm *v, const struct vm_steer *s, const uint8_t *rules, size_t len)
 {
 	if (s->on > 1 || s->len != len || len != (s->on ? sizeof(struct steer_rules) : 0) || v->start.role == VM_TEMPLATE)
-		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "STEER makes no sense");
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the STEER message is invalid");
 	v->carry.net = s->on;
 	v->steered = true;
 	v->rules_len = (uint32_t)len;
@@ -132,7 +132,7 @@ static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 
 	if (v->state != VMM_LOADED || *agent < 0 || go->flags & ~(VM_GO_DROP | VM_GO_FRESH | VM_GO_SECRETS) ||
 	    !memchr(go->hostname, 0, sizeof(go->hostname)))
-		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "GO makes no sense");
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the GO message is invalid");
 	v->agent = TAKE_FD(*agent);
 	if (v->start.role == VM_COLD) {
 		r = vmm_begin(v, go->seed);
@@ -148,14 +148,14 @@ static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 		return r;
 	v->state = VMM_RISES;
 	r = kept_resume(v->kept, &who);
-	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "tell the guest to go on") : tell_steer(v);
+	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "send the guest the command to continue") : tell_steer(v);
 }
 
 /* Negative ends it: ->e says why. */
 static int hear(struct vmm *v, const struct vm_msg *m, const uint8_t *more, size_t len, int *fds, size_t nfds)
 {
 	if (len && m->type != VM_STEER)
-		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden talked nonsense");
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "protocol error from the warden");
 	switch ((enum vm_type)m->type) {
 	case VM_GO:
 		return hear_go(v, &m->go, &fds[0]);
@@ -189,7 +189,7 @@ static int hear(struct vmm *v, const struct vm_msg *m, const uint8_t *more, size
 	case VM_FAILED:
 		break;
 	}
-	return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden talked nonsense");
+	return err_set(&v->e, ERR_INTERNAL, -EPROTO, "protocol error from the warden");
 }
 
 static int read_side(struct vmm *v)
@@ -207,7 +207,7 @@ static int read_side(struct vmm *v)
 	if (n <= 0)
 		_exit(0); /* the warden, and who would come after it, are gone */
 	if (n < (ssize_t)sizeof(in.m) || in.m.version != VM_SIDE_VERSION)
-		r = err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden is of another version");
+		r = err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden has another version");
 	else
 		r = hear(v, &in.m, in.more, (size_t)n - sizeof(in.m), fds, nfds);
 	fd_close_many(fds, nfds);
@@ -291,7 +291,7 @@ static int check_goes(struct vmm *v)
 	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_STAYS || v->state == VMM_ENDED ||
 	    (v->join.id && v->join.flags & VM_JOIN_STILL))
 		return 0;
-	return err_set(&v->e, ERR_UNSUPPORTED, -EIO, "QEMU has stopped the machine: %s",
+	return err_set(&v->e, ERR_UNSUPPORTED, -EIO, "QEMU has stopped the virtual machine: %s",
 		       v->start.accel == VM_KVM ? "KVM cannot run it, or its disk cannot be written" : "its disk cannot be written");
 }
 
@@ -346,11 +346,12 @@ static void last_words(struct vmm *v, int r)
 			read_console(v);
 		put_text(line, sizeof(line), last_line(v));
 		if (line[0])
-			err_set(&v->e, ERR_LOST, r, "%s: %s", v->unloadable ? "QEMU cannot load this state" : "the machine has ended", line);
+			err_set(&v->e, ERR_LOST, r, "%s: %s",
+				v->unloadable ? "QEMU cannot load this state" : "the virtual machine has ended", line);
 		else if (!v->e.msg[0])
-			err_set(&v->e, ERR_LOST, r, "%s", r == -EPIPE	 ? "the machine has ended" :
-							  r == -EBADMSG	 ? "the guest talked nonsense" :
-							  r == -ETIMEDOUT ? "the guest hangs" :
+			err_set(&v->e, ERR_LOST, r, "%s", r == -EPIPE	 ? "the virtual machine has ended" :
+							  r == -EBADMSG	 ? "protocol error from the guest" :
+							  r == -ETIMEDOUT ? "the guest does not respond" :
 									    strerror(-r));
 	}
 	if (v->unloadable && (v->e.errnum == EIO || v->e.errnum == EPIPE))
@@ -372,7 +373,7 @@ static int first_message(struct vmm *v)
 
 	if (n < (ssize_t)sizeof(in.m) || in.m.version != VM_SIDE_VERSION || in.m.type != VM_START ||
 	    (size_t)n - sizeof(in.m) != in.m.start.spec_len)
-		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden is of another version");
+		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden has another version");
 	v->spec = in.spec;
 	r = vmm_start(v, &in.m, fds, nfds);
 	fd_close_many(fds, nfds);

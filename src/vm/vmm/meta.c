@@ -7,8 +7,8 @@
 
 static int damaged(const char *what, struct err *e)
 {
-	err_set(e, ERR_REFUSED, -EBADMSG, "the machine's state is damaged: %s", what);
-	err_remedy(e, "it cannot be used; make another");
+	err_set(e, ERR_REFUSED, -EBADMSG, "the virtual machine's state is damaged: %s", what);
+	err_remedy(e, "it cannot be used; make another state");
 	return -EBADMSG;
 }
 
@@ -39,17 +39,17 @@ int meta_head(int fd, struct vm_meta *ret, struct err *e)
 	int r = read_at(fd, &m, sizeof(m), 0);
 
 	if (r < 0 && r != -ENODATA)
-		return err_sys(e, ERR_INTERNAL, r, "read a machine's state");
+		return err_sys(e, ERR_INTERNAL, r, "read the state of a virtual machine");
 	if (r < 0 || m.magic != META_MAGIC)
 		return damaged("it has no head", e);
 	if (m.version != META_VERSION || m.size != sizeof(m)) {
-		err_set(e, ERR_REFUSED, -EPROTO, "the machine's state was made by another version of cloche");
+		err_set(e, ERR_REFUSED, -EPROTO, "the virtual machine's state was made by another version of cloche");
 		err_remedy(e, "use the version that made it");
 		return -EPROTO;
 	}
 	if (!ended(m.qemu, sizeof(m.qemu)) || !ended(m.machine, sizeof(m.machine)) || m.carry_len > META_CARRY_MAX ||
 	    m.state_len > META_STATE_MAX)
-		return damaged("its head makes no sense", e);
+		return damaged("its head is invalid", e);
 	*ret = m;
 	return 0;
 }
@@ -78,15 +78,15 @@ int meta_load(int fd, struct vm_meta *ret, uint8_t **ret_rest, struct err *e)
 		return r;
 	rest = malloc(m.carry_len + m.state_len + 1);
 	if (!rest)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine's state");
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the state of a virtual machine");
 	r = read_at(fd, rest, m.carry_len + m.state_len, sizeof(m));
 	if (r == -ENODATA)
 		return damaged("it is too short", e);
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "read a machine's state");
+		return err_sys(e, ERR_INTERNAL, r, "read the state of a virtual machine");
 	sum_of(&m, rest, rest + m.carry_len, sum);
 	if (memcmp(sum, m.sum, sizeof(sum)))
-		return damaged("its sum is another", e);
+		return damaged("its checksum is wrong", e);
 	*ret = m;
 	*ret_rest = rest;
 	rest = NULL;
@@ -110,5 +110,5 @@ int meta_save(int fd, struct vm_meta *m, const void *carry, const void *state, s
 		r = fd_write_all(fd, carry, m->carry_len);
 	if (r == 0)
 		r = fd_write_all(fd, state, m->state_len);
-	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write the machine's state") : 0;
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write the virtual machine's state") : 0;
 }

@@ -218,7 +218,7 @@ int pages_write(pid_t pid, int ram, uint64_t ram_size, int out, uint64_t *ret, s
 	int r = sysconf(_SC_PAGESIZE) == PAGE ? find_runs(pid, ram, ram_size, &x) : -EOPNOTSUPP;
 
 	if (r < 0) {
-		err_sys(e, ERR_INTERNAL, r, "look at the machine's memory");
+		err_sys(e, ERR_INTERNAL, r, "read the status of the virtual machine's memory");
 		goto out;
 	}
 	h = (struct pages_head){ .magic = PAGES_MAGIC, .page = PAGE, .runs = x.n, .pages = x.pages };
@@ -228,7 +228,7 @@ int pages_write(pid_t pid, int ram, uint64_t ram_size, int out, uint64_t *ret, s
 	if (r == 0)
 		r = copy_runs(pid, &x, out, sizeof(h) + x.n * sizeof(*x.run));
 	if (r < 0)
-		err_sys(e, ERR_EXHAUSTED, r, "write the machine's memory");
+		err_sys(e, ERR_EXHAUSTED, r, "write the virtual machine's memory");
 	else
 		*ret = x.pages;
 out:
@@ -268,7 +268,8 @@ static int read_runs(int fd, uint64_t ram_size, struct pages_head *h, struct pag
 	if (r == 0 && !runs_make_sense(run, h, ram_pages))
 		r = -EBADMSG;
 	if (r < 0)
-		return err_sys(e, r == -ENOMEM ? ERR_EXHAUSTED : ERR_REFUSED, r, "a machine's pages are damaged");
+		return err_sys(e, r == -ENOMEM ? ERR_EXHAUSTED : ERR_REFUSED, r,
+			       "the pages of a virtual machine are damaged");
 	*ret = run;
 	run = NULL;
 	return 0;
@@ -302,7 +303,7 @@ int pages_apply(int fd, int ram, uint64_t ram_size, struct err *e)
 			left -= n;
 		}
 	}
-	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write a machine's memory") : 0;
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write the memory of a virtual machine") : 0;
 }
 
 /* Whose each page is (0: nobody's), as one table of runs. */
@@ -352,7 +353,7 @@ static int join_file(int fd, uint8_t mine, const uint8_t *owner, uint64_t ram_si
 		}
 		from += run[i].count * PAGE;
 	}
-	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write a machine's pages") : 0;
+	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write the pages of a virtual machine") : 0;
 }
 
 int pages_join(const int *fds, unsigned n, uint64_t ram_size, int out, struct err *e)
@@ -378,7 +379,7 @@ int pages_join(const int *fds, unsigned n, uint64_t ram_size, int out, struct er
 	if (r == 0)
 		r = write_full(out, x.run, x.n * sizeof(*x.run), sizeof(h));
 	if (r < 0)
-		err_sys(e, ERR_EXHAUSTED, r, "write a machine's pages");
+		err_sys(e, ERR_EXHAUSTED, r, "write the pages of a virtual machine");
 	for (unsigned i = 0; r == 0 && i < n; i++)
 		r = join_file(fds[i], (uint8_t)(i + 1), owner, ram_size, out, sizeof(h) + x.n * sizeof(*x.run), e);
 	runs_free(&x);

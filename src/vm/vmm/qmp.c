@@ -193,7 +193,7 @@ static ssize_t read_line(struct qmp *q, unsigned waits)
 static int lost(ssize_t n, const char *what, struct err *e)
 {
 	return err_set(e, ERR_LOST, n ? (int)n : -ETIMEDOUT, "QEMU %s at '%s'",
-		       !n ? "did not answer" : n == -EPIPE ? "ended" : "talked nonsense", what);
+		       !n ? "did not answer" : n == -EPIPE ? "ended" : "sent an invalid message", what);
 }
 
 int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e)

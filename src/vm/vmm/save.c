@@ -30,7 +30,7 @@ int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds)
 	if (nfds != VMM_SAVE_FDS)
 		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "SAVE came with %zu descriptors", nfds);
 	if ((v->state != VMM_RUNS && v->state != VMM_STAYS) || v->start.role != VM_CLONE || s->flags & ~VM_SAVE_STAY)
-		return err_set(&v->e, ERR_CONFLICT, -EBUSY, "the machine is not in a state to be saved");
+		return err_set(&v->e, ERR_CONFLICT, -EBUSY, "the virtual machine cannot be saved in its present state");
 	/* What can be done while it runs. */
 	r = machine_overlay(&v->machine, s->disk, fds[VMM_SAVE_DISK], &v->e);
 	if (r < 0)
@@ -41,7 +41,7 @@ int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds)
 	if (r < 0) {
 		machine_overlay_drop(&v->machine);
 		close_save(v);
-		return err_sys(&v->e, ERR_CONFLICT, r, "stop the machine");
+		return err_sys(&v->e, ERR_CONFLICT, r, "stop the virtual machine");
 	}
 	v->save_id = s->id;
 	v->stay = s->flags & VM_SAVE_STAY;
@@ -54,7 +54,7 @@ int vmm_save_template(struct vmm *v)
 	int r = carry_quiesce(&v->carry);
 
 	if (r < 0)
-		return err_sys(&v->e, ERR_INTERNAL, r, "stop the machine");
+		return err_sys(&v->e, ERR_INTERNAL, r, "stop the virtual machine");
 	stop_at(v, TEMPLATE_NS);
 	return 0;
 }
@@ -83,7 +83,7 @@ static int write_meta(struct vmm *v, int fd)
 		return r;
 	r = kept_save(v->kept, META_CARRY_MAX, &carry, &carry_len);
 	if (r < 0)
-		return err_sys(&v->e, ERR_EXHAUSTED, r, "save the machine's port");
+		return err_sys(&v->e, ERR_EXHAUSTED, r, "save the virtual machine's port");
 	m.state_len = state_len;
 	m.carry_len = carry_len;
 	m.epoch = v->carry.epoch;
@@ -97,7 +97,7 @@ static int finish_template(struct vmm *v)
 	if (r == 0)
 		r = write_meta(v, v->meta);
 	if (r == 0 && machine_end(&v->machine) < 0)
-		r = err_set(&v->e, ERR_LOST, -EIO, "QEMU did not end well");
+		r = err_set(&v->e, ERR_LOST, -EIO, "QEMU failed when it ended");
 	if (r < 0)
 		return r;
 	v->state = VMM_ENDED;
@@ -135,7 +135,7 @@ static int go_on(struct vmm *v, int saved, uint64_t pages)
 	close_save(v);
 	v->state = stays ? VMM_STAYS : VMM_RUNS;
 	if (r < 0)
-		return err_set(&v->e, ERR_LOST, r, "the machine does not go on after its checkpoint");
+		return err_set(&v->e, ERR_LOST, r, "the virtual machine does not continue after its checkpoint");
 	if (saved < 0)
 		vmm_say_failed(v->save_id, &v->e);
 	else
@@ -156,7 +156,7 @@ int vmm_go_on(struct vmm *v)
 		return r;
 	v->state = VMM_RUNS;
 	r = carry_go_on(&v->carry);
-	return r < 0 ? err_set(&v->e, ERR_LOST, r, "the machine does not go on after its checkpoint") : 0;
+	return r < 0 ? err_set(&v->e, ERR_LOST, r, "the virtual machine does not continue after its checkpoint") : 0;
 }
 
 int vmm_save_turn(struct vmm *v)
@@ -172,7 +172,7 @@ int vmm_save_turn(struct vmm *v)
 	if (r == 0)
 		return 0;
 	if (r < 0)
-		err_sys(&v->e, ERR_TIMEOUT, r, "the guest does not stand still");
+		err_sys(&v->e, ERR_TIMEOUT, r, "the guest does not stop");
 	if (v->start.role == VM_TEMPLATE)
 		return r < 0 ? r : finish_template(v);
 	if (r > 0)

@@ -35,7 +35,7 @@ static int receive(struct client *c, int *fds, size_t *nfds, struct err *e)
 		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the warden does not answer");
 	n = fd_recv(c->fd, &c->rep, sizeof(c->rep), fds, MSG_FDS, nfds);
 	if (n == 0)
-		return err_set(e, ERR_LOST, -EPIPE, "the warden is gone");
+		return err_set(e, ERR_LOST, -EPIPE, "the warden has ended");
 	if (n < 0)
 		return err_sys(e, ERR_LOST, (int)n, "receive from the warden");
 	r = msg_check_rep(&c->rep, (size_t)n, *nfds, &c->req, e);
@@ -51,7 +51,7 @@ static int call(struct client *c, enum warden_op op, uint64_t handle, int fds[MS
 	int r;
 
 	if (c->fd < 0)
-		return err_set(e, ERR_LOST, -EPIPE, "the connection to the warden was given up");
+		return err_set(e, ERR_LOST, -EPIPE, "the connection to the warden was closed");
 	c->req.version = MSG_VERSION;
 	c->req.op = op;
 	c->req.handle = handle;

@@ -41,6 +41,8 @@ class Layers:
             deps = [x for d in direct.split() for x in [d, *self.below[d]]]
             if section == '[tests]':
                 self.tests[layer] = deps
+            elif section == '[hidden]':
+                self.below[layer] = [x for x in self.below[layer] if x not in direct.split()]
             elif section != '[linked]':
                 self.below[layer] = deps
 

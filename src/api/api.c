@@ -231,15 +231,9 @@ static int let_in(struct api *a, struct http_req *q, const struct route *r)
  */
 static bool takes_room(const struct route *r)
 {
-	static const char *const not[] = { "/stdin", "/signal", "/resize", "/stop" };
-	const size_t n = strlen(r->pattern);
-
 	if (r->method == HTTP_M_GET || r->method == HTTP_M_HEAD || r->method == HTTP_M_DELETE)
 		return false;
-	for (size_t i = 0; i < ARRAY_LEN(not); i++)
-		if (n > strlen(not[i]) && !strcmp(r->pattern + n - strlen(not[i]), not[i]))
-			return false;
-	return true;
+	return !(r->flags & ROUTE_NO_DISK);
 }
 
 /* Whether there is room for it; else it is answered. */

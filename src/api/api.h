@@ -77,6 +77,14 @@ void api_refuse(struct api *a, struct http_req *q, const struct err *e, unsigned
 /* The caller of an admitted request. */
 struct who api_who(struct http_req *q);
 
+/*
+ * A parameter of the query that is on or off: *ret stays as it is without one, `1`, `true` and a bare name are on, `0` and
+ * `false` are off. Anything else is ERR_INVALID. (call.c)
+ */
+int api_flag(const struct http_req *q, const char *name, bool *ret, struct err *e);
+/* `next` of a list, which is "NANOSECONDS-ID" of its last item. *ret_id is a part of @text. (call.c) */
+int api_cursor(const char *text, uint64_t *ret_created_ns, const char **ret_id, struct err *e);
+
 /* A tenant an admin may name with ?tenant=, else the caller's own. NULL and ERR_NOT_FOUND. */
 struct tenant *api_tenant(struct api *a, struct http_req *q, const struct who *who, struct err *e);
 
@@ -138,5 +146,18 @@ void dto_error(struct json *j, const char *key, const struct err *e, const char 
 /* The wire's shape of a sandbox, as one object. */
 void dto_sandbox(struct json *j, const char *key, const struct sandbox *b);
 
-#define ROUTE(method_, pattern_, scope_, fn_) \
-	{ .method = HTTP_M_##method_, .pattern = pattern_, .scope = SCOPE_##scope_, .handle = fn_ }
+/*
+ * What a route does besides its handler. scripts/openapi.py reads the tables of routes, too: the document of the API says
+ * what follows from these flags.
+ */
+enum route_flag {
+	ROUTE_USES = 1, /* counts as use of its sandbox: its idle time begins again */
+	ROUTE_WAKES = 2, /* a paused or hibernated sandbox is woken up before the handler is called */
+	ROUTE_OPENS = 4, /* with ROUTE_WAKES: of a stopped or lost sandbox the disk is opened, which is all it needs */
+	ROUTE_RESUMES = 8, /* with ROUTE_WAKES: `?memory=0` wakes it without its processes */
+	ROUTE_NO_DISK = 16, /* allowed when the disk is almost full: it stores nothing, or frees something */
+	ROUTE_STREAMS = 32, /* the answer may be a stream of events, a WebSocket or a tunnel */
+};
+
+#define ROUTE(method_, pattern_, scope_, fn_, flags_)                                                        \
+	{ .method = HTTP_M_##method_, .pattern = pattern_, .scope = SCOPE_##scope_, .flags = flags_, .handle = fn_ }

@@ -1,5 +1,7 @@
 #include "api/api.h"
 #include "base/base.h"
+#include "base/id.h"
+#include "base/str.h"
 #include "service/exec/exec.h"
 
 #define SMALL_ANSWER (64U * KIB)
@@ -13,6 +15,38 @@ static void on_gone(void *arg)
 		c->gone(c);
 	if (!c->pending)
 		call_free(c);
+}
+
+int api_flag(const struct http_req *q, const char *name, bool *ret, struct err *e)
+{
+	const char *v = http_query(q, name);
+
+	if (!v)
+		return 0;
+	if (!*v || !strcmp(v, "1") || !strcmp(v, "true"))
+		*ret = true;
+	else if (!strcmp(v, "0") || !strcmp(v, "false"))
+		*ret = false;
+	else
+		return err_set(e, ERR_INVALID, -EINVAL, "%s: must be true or false (got '%.20s')", name, v);
+	return 0;
+}
+
+int api_cursor(const char *text, uint64_t *ret_created_ns, const char **ret_id, struct err *e)
+{
+	const size_t n = strspn(text, "0123456789");
+	char digits[20]; /* so many never overflow */
+
+	if (n < sizeof(digits) && text[n] == '-' && id_valid(text + n + 1)) {
+		memcpy(digits, text, n);
+		digits[n] = '\0';
+		if (parse_u64(digits, ret_created_ns, NULL) == 0) {
+			*ret_id = text + n + 1;
+			return 0;
+		}
+	}
+	err_set(e, ERR_INVALID, -EINVAL, "cursor: must be `next` of the page before (got '%.40s')", text);
+	return -EINVAL;
 }
 
 struct call *call_new(struct api *a, struct http_req *q, const struct route *r)
@@ -46,7 +80,7 @@ int idem_hold(struct call *c, const char *key, struct err *e)
  */
 static bool looks(const struct call *c)
 {
-	return c->route->scope == SCOPE_READ && !strstr(c->route->pattern, "/{x}");
+	return !(c->route->flags & ROUTE_USES);
 }
 
 void call_enter_sandbox(struct call *c, struct sandbox *b)

@@ -33,6 +33,7 @@ static const char *method_name(enum http_method m)
 	return "none";
 }
 
+/* scripts/openapi.py reads the table as text: what the compiler made of it must be the same. */
 TEST(every_route_is_in_the_document_with_its_scope)
 {
 	AUTO(json_decref) json_t *doc = load();
@@ -46,7 +47,7 @@ TEST(every_route_is_in_the_document_with_its_scope)
 		const char *scope = json_string_value(json_object_get(op, "x-scope"));
 
 		if (!op)
-			printf("# %s %s is not in docs/openapi.json\n", method_name(r[i].method), r[i].pattern);
+			printf("# %s %s is not in the document\n", method_name(r[i].method), r[i].pattern);
 		CHECK(op != NULL);
 		CHECK_STR(scope ? scope : "none", scope_name((enum scope)r[i].scope));
 		CHECK_EQ(json_array_size(json_object_get(op, "security")), r[i].scope != SCOPE_NONE);
@@ -74,13 +75,28 @@ TEST(everything_in_the_document_is_a_route)
 	json_object_foreach(json_object_get(doc, "paths"), path, item) {
 		json_object_foreach(item, method, op) {
 			if (!is_route(path, method))
-				printf("# %s %s of docs/openapi.json is no route\n", method, path);
+				printf("# %s %s of the document is no route\n", method, path);
 			CHECK(is_route(path, method));
 			CHECK(json_is_string(json_object_get(op, "operationId")));
 			seen++;
 		}
 	}
 	CHECK(seen > 40);
+}
+
+TEST(flags_that_need_another_have_it)
+{
+	size_t n;
+	const struct route *r = api_routes(&n);
+
+	for (size_t i = 0; i < n; i++) {
+		if (r[i].flags & (ROUTE_OPENS | ROUTE_RESUMES))
+			CHECK(r[i].flags & ROUTE_WAKES);
+		if (r[i].flags & ROUTE_WAKES)
+			CHECK((r[i].flags & ROUTE_USES) && strstr(r[i].pattern, "{id}"));
+		if (r[i].flags & ROUTE_NO_DISK)
+			CHECK(r[i].method != HTTP_M_GET && r[i].method != HTTP_M_DELETE);
+	}
 }
 
 TEST(api_routes_hold_those_of_this_dialect)

@@ -12,35 +12,6 @@ struct waking {
 	struct sandbox_waiter w;
 };
 
-static bool ends_in(const char *text, const char *tail)
-{
-	size_t n = strlen(text), m = strlen(tail);
-
-	return n >= m && !strcmp(text + n - m, tail);
-}
-
-/* Commands and files do; of the rest, what looks at, or changes, what runs. */
-static bool needs(const struct route *r)
-{
-	static const char *const also[] = { "/pause", "/resume", "/fork", "/promote", "/diff", "/wait" };
-
-	if (!strstr(r->pattern, "{id}/"))
-		return false;
-	if (r->scope == SCOPE_EXEC || (r->method == HTTP_M_POST && ends_in(r->pattern, "/checkpoints")))
-		return true;
-	for (size_t i = 0; i < ARRAY_LEN(also); i++)
-		if (ends_in(r->pattern, also[i]))
-			return true;
-	return false;
-}
-
-/* Of one that is stopped or lost, as long as its disk is there. */
-static bool needs_files(const struct route *r)
-{
-	return ends_in(r->pattern, "/files") || ends_in(r->pattern, "/diff") ||
-	       (r->method == HTTP_M_POST && ends_in(r->pattern, "/checkpoints"));
-}
-
 static void waking_free(struct waking *x)
 {
 	sandbox_rest(x->sandbox);
@@ -80,12 +51,18 @@ static void on_awake(void *arg, int r, const struct err *e)
 
 bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 {
+	struct err e = { 0 };
+	bool memory = true;
 	struct who who;
 	struct waking *x;
 	struct sandbox *b;
 
-	if (r->scope == SCOPE_NONE || !needs(r))
+	if (!(r->flags & ROUTE_WAKES))
 		return true;
+	if ((r->flags & ROUTE_RESUMES) && api_flag(q, "memory", &memory, &e) < 0) {
+		http_fail(q, &e);
+		return false;
+	}
 	who = api_who(q);
 	b = sandbox_find(a->s, &who, router_param(r, q, "id"), NULL);
 	if (!b)
@@ -94,9 +71,9 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 		b->used_ns = wall_now(b->service); /* its body may come later: it must not fall asleep until then */
 		return true;
 	}
-	if ((b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST) && !needs_files(r))
+	if ((b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST) && !(r->flags & ROUTE_OPENS))
 		return true;
-	if (ends_in(r->pattern, "/resume") && http_query(q, "memory") && !strcmp(http_query(q, "memory"), "0"))
+	if (!memory)
 		sandbox_forget_memory(b);
 	x = calloc(1, sizeof(*x));
 	if (!x)

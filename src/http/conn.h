@@ -98,7 +98,7 @@ struct http_req {
 	struct header query[HTTP_QUERY_MAX];
 	unsigned n_query;
 	enum http_method method;
-	uint8_t method_raw; /* llhttp's number */
+	const char *method_name;
 	bool v10, keep, expect, upgrade, foreign;
 	const char *query_text;
 	char id[72];

@@ -4,6 +4,8 @@
 
 #include "base/base.h"
 
+#define METHOD_MAX 32U /* bytes of a method's name */
+
 /*
  * A head is collected whole before llhttp sees it. So its spans never come in parts, and what llhttp forgives for old
  * clients' sake (line ends, folding, spaces, signs) can be refused in one place, before and after it.
@@ -227,6 +229,43 @@ static bool line_plain(const struct http_req *q)
 	return spaces == 2;
 }
 
+/* The length of a request line's method that llhttp does not know, 0 when it cannot be one. */
+static size_t method_len(const struct http_req *q)
+{
+	size_t n = 0;
+
+	while (n < q->head_len && ((q->head[n] >= 'A' && q->head[n] <= 'Z') || (n && q->head[n] == '-')))
+		n++;
+	return n <= METHOD_MAX && n < q->head_len && q->head[n] == ' ' ? n : 0;
+}
+
+/* llhttp refuses methods that it does not know. It reads another one in their place, so that the router can answer 405. */
+static enum llhttp_errno parse_whole(struct http_req *q, llhttp_t *l)
+{
+	static const char stand_in[] = "POST";
+	enum llhttp_errno r;
+	size_t n;
+
+	llhttp_init(l, HTTP_REQUEST, &settings);
+	l->data = q;
+	r = llhttp_execute(l, q->head, q->head_len);
+	n = r == HPE_INVALID_METHOD ? method_len(q) : 0;
+	if (!n) {
+		q->method = method_of(l->method);
+		q->method_name = llhttp_method_name((llhttp_method_t)l->method);
+		return r;
+	}
+	llhttp_init(l, HTTP_REQUEST, &settings);
+	l->data = q;
+	r = llhttp_execute(l, stand_in, sizeof(stand_in) - 1);
+	if (r == HPE_OK)
+		r = llhttp_execute(l, q->head + n, q->head_len - n);
+	q->head[n] = '\0';
+	q->method = HTTP_M_OTHER;
+	q->method_name = q->head;
+	return r;
+}
+
 static int whole_head(struct http_req *q, const char **ret_why)
 {
 	llhttp_t *l = &q->conn->parser;
@@ -235,9 +274,7 @@ static int whole_head(struct http_req *q, const char **ret_why)
 
 	if (!line_plain(q))
 		return refuse(ret_why, 400, "the request line is invalid");
-	llhttp_init(l, HTTP_REQUEST, &settings);
-	l->data = q;
-	r = llhttp_execute(l, q->head, q->head_len);
+	r = parse_whole(q, l);
 	if (r == HPE_INVALID_VERSION)
 		return refuse(ret_why, 505, "this server supports only HTTP/1.1");
 	if (r != HPE_PAUSED || !q->url)
@@ -247,9 +284,7 @@ static int whole_head(struct http_req *q, const char **ret_why)
 		return refuse(ret_why, 505, "this server supports only HTTP/1.1");
 	q->v10 = !l->http_minor;
 	q->keep = llhttp_should_keep_alive(l);
-	q->upgrade = l->upgrade && l->method == HTTP_GET;
-	q->method_raw = l->method;
-	q->method = method_of(l->method);
+	q->upgrade = l->upgrade && q->method == HTTP_M_GET;
 	status = cut_headers(q, ret_why);
 	if (!status)
 		status = check_headers(q, ret_why);

@@ -140,6 +140,32 @@ TEST(heads_that_are_too_large_get_431_and_long_paths_414)
 	fix_down(&f);
 }
 
+TEST(an_unknown_method_is_read_like_any_other_and_keeps_its_name)
+{
+	char text[128];
+
+	fix_up(&f, NULL, describe);
+	fix_ask(&f, "QUERY /a?b=c HTTP/1.1\r\n" H "X-A: 1\r\nContent-Length: 5\r\n\r\nhelloGET /n HTTP/1.1\r\n" H "\r\n", &g);
+	CHECK_EQ(got_answers(&g), 2);
+	CHECK_CONTAINS(g.data, "QUERY /a [a] b=<c> a=<1>HTTP/1.1 200");
+	CHECK_CONTAINS(g.data, "GET /n [n]");
+	fix_ask(&f, "VERSION-X / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", &g);
+	CHECK_STR(got_body(&g), "VERSION-X /");
+	fix_ask(&f, "GETTER / HTTP/1.1\r\n" H "Connection: upgrade\r\nUpgrade: x\r\n\r\n", &g);
+	CHECK_STR(got_body(&g), "GETTER /");
+	refused("version", "QUERY / HTTP/2.0\r\n" H "\r\n", 505);
+	refused("two lengths", "QUERY / HTTP/1.1\r\n" H "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400);
+	refused("lower case", "query / HTTP/1.1\r\n" H "\r\n", 400);
+	refused("no letters", "QU{RY / HTTP/1.1\r\n" H "\r\n", 400);
+	snprintf(text, sizeof(text), "%033d / HTTP/1.1\r\n" H "\r\n", 0);
+	memset(text, 'A', 33);
+	refused("long", text, 400);
+	memmove(text, text + 1, strlen(text));
+	fix_ask(&f, text, &g);
+	CHECK_EQ(got_status(&g), 200);
+	fix_down(&f);
+}
+
 TEST(paths_that_mean_something_else_are_refused)
 {
 	static const char *const bad[] = {

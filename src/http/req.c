@@ -187,7 +187,7 @@ enum http_method http_method(const struct http_req *q)
 
 const char *http_method_name(const struct http_req *q)
 {
-	return llhttp_method_name((llhttp_method_t)q->method_raw);
+	return q->method_name;
 }
 
 const char *http_path(const struct http_req *q)

@@ -8,7 +8,7 @@
 struct route {
 	enum http_method method;
 	const char *pattern;
-	unsigned scope; /* for the layers above */
+	unsigned scope, flags; /* for the layers above */
 	void (*handle)(void *arg, struct http_req *q, const struct route *r);
 };
 

@@ -17,14 +17,14 @@ static void handle(void *arg, struct http_req *q, const struct route *r)
 }
 
 static const struct route routes[] = {
-	{ HTTP_M_GET, "/", 1, handle },
-	{ HTTP_M_GET, "/v1/boxes", 2, handle },
-	{ HTTP_M_POST, "/v1/boxes", 3, handle },
-	{ HTTP_M_GET, "/v1/boxes/{id}", 4, handle },
-	{ HTTP_M_GET, "/v1/boxes/{id}/execs/attach", 5, handle },
-	{ HTTP_M_GET, "/v1/boxes/{id}/execs/{x}", 6, handle },
-	{ HTTP_M_DELETE, "/v1/boxes/{id}/execs/{x}", 7, handle },
-	{ HTTP_M_GET, "/v1/{id}/special", 8, handle },
+	{ HTTP_M_GET, "/", 1, 0, handle },
+	{ HTTP_M_GET, "/v1/boxes", 2, 0, handle },
+	{ HTTP_M_POST, "/v1/boxes", 3, 0, handle },
+	{ HTTP_M_GET, "/v1/boxes/{id}", 4, 0, handle },
+	{ HTTP_M_GET, "/v1/boxes/{id}/execs/attach", 5, 0, handle },
+	{ HTTP_M_GET, "/v1/boxes/{id}/execs/{x}", 6, 0, handle },
+	{ HTTP_M_DELETE, "/v1/boxes/{id}/execs/{x}", 7, 0, handle },
+	{ HTTP_M_GET, "/v1/{id}/special", 8, 0, handle },
 };
 
 static void route(struct fix *fix, struct http_req *q)

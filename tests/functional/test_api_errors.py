@@ -20,7 +20,8 @@ def test_what_is_not_there(d):
 
 def test_the_wrong_method_names_the_right_ones(d):
     for method, path, allow in [("PUT", "/v1/sandboxes", "GET, HEAD, POST"), ("POST", "/v1/sandboxes/x", "GET, HEAD, PATCH, DELETE"), ("DELETE", "/healthz", "GET, HEAD"),
-                                ("POST", "/v1/audit", "GET, HEAD"), ("PATCH", "/v1/tokens/x", "GET, HEAD, DELETE"), ("GET", "/v1/tokens/x/rotate", "POST")]:
+                                ("POST", "/v1/audit", "GET, HEAD"), ("PATCH", "/v1/tokens/x", "GET, HEAD, DELETE"), ("GET", "/v1/tokens/x/rotate", "POST"),
+                                ("QUERY", "/v1/sandboxes", "GET, HEAD, POST"), ("OPTIONS", "/version", "GET, HEAD")]:
         r = d.request(method, path)
         error(r, 405, "method")
         assert r.headers["Allow"] == allow, (method, path, r.headers["Allow"])

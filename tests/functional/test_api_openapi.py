@@ -1,6 +1,8 @@
 """docs/openapi.json is a proper document, is what the daemon serves, and says what its answers look like."""
 import json
 import re
+import shutil
+import subprocess
 
 import jsonschema
 import pytest
@@ -31,6 +33,46 @@ def walk(thing):
         yield from walk(child)
 
 
+def generate(tmp_path, change=None):
+    """(exit code, stderr) of scripts/openapi.py on a copy of its input, and where the document is."""
+    routes, folder, out = tmp_path / "routes.c", tmp_path / "openapi", tmp_path / "out.json"
+    shutil.copy(host.ROOT / "src/api/native/routes.c", routes)
+    shutil.copytree(host.ROOT / "src/api/native/openapi", folder)
+    if change:
+        change(routes, folder)
+    p = subprocess.run([host.ROOT / "scripts/openapi.py", routes, folder, out], stderr=subprocess.PIPE, text=True, check=False)
+    return p.returncode, p.stderr, out
+
+
+def test_this_document_is_what_the_table_of_routes_yields(tmp_path):
+    code, why, out = generate(tmp_path)
+    assert code == 0, why
+    assert out.read_text() == (host.ROOT / "docs/openapi.json").read_text(), "run scripts/openapi.py"
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1, (path, old)
+    path.write_text(text.replace(old, new))
+
+
+ONE = '\tROUTE(GET, "/v1/pools/{name}", READ, get_pool, 0),\n'
+
+
+@pytest.mark.parametrize("change, says", [
+    (lambda routes, _: edit(routes, ONE, ONE + '\tROUTE(POST, "/v1/pools/{name}", READ, post_pool, 0),\n'), "routes without a description: POST /v1/pools/{name} (post_pool)"),
+    (lambda routes, _: edit(routes, ONE, ""), "descriptions without a route: get_pool"),
+    (lambda routes, _: edit(routes, ONE, ONE.replace('"/v1', 'PREFIX "/v1')), "routes, of which"),
+    (lambda routes, _: edit(routes, ONE, ONE.replace("{name}", "{pool}")), 'no parameter "pool" or "pools_pool" describes {pool}'),
+    (lambda routes, _: edit(routes, ONE, ONE.replace(", 0)", ", ROUTE_STREAMS)")), "GET /v1/pools/{name}: the route says ROUTE_STREAMS, the description differs"),
+    (lambda _, folder: edit(folder / "pools.json", '"Pool": {', '"Puddle": {'), "#/components/schemas/Pool leads nowhere"),
+    (lambda _, folder: edit(folder / "pools.json", '"get_pool": {', '"get_pool": {}, "get_pool": {'), '"get_pool" is there twice'),
+])
+def test_what_does_not_fit_together_fails_the_build(tmp_path, change, says):
+    code, why, out = generate(tmp_path, change)
+    assert code == 1 and says in why and not out.exists(), why
+
+
 def test_the_daemon_serves_this_document(d):
     r = d.get("/v1/openapi.json", token=None)
     assert r.status == 200 and r.headers["Content-Type"] == "application/vnd.oai.openapi+json;version=3.1"
@@ -41,7 +83,7 @@ def test_every_reference_leads_somewhere_and_nothing_is_unused():
     refs = {x["$ref"] for x in walk(DOC) if isinstance(x, dict) and isinstance(x.get("$ref"), str)}
     for ref in refs:
         find(ref)
-    for kind in ("schemas", "responses", "parameters", "headers"):
+    for kind in ("schemas", "responses", "parameters", "headers", "links"):
         for name in DOC["components"][kind]:
             assert f"#/components/{kind}/{name}" in refs, f"{kind}/{name} is not used"
 
@@ -131,7 +173,7 @@ def test_answers_about_sandboxes_fit(d, call):
     call("get", at + "/network", SB + "/network", want=200)
     call("get", at + "/network?why", SB + "/network", want=200)
     call("put", at + "/network", SB + "/network", {"mode": "none", "budget": {"bytes_out": "10M"}}, 200)
-    call("put", at + "/network", SB + "/network", {"allow": ["no name"]}, 400)
+    call("put", at + "/network", SB + "/network", {"allow": ["no name"]}, 400, question=False)
     call("patch", at, SB, {"name": "doc2", "timeout": 50}, 200)
     call("post", at + "/extend", SB + "/extend", {"timeout": "1m"}, 200)
     call("post", at + "/pause", SB + "/pause", want=200)
@@ -245,7 +287,7 @@ def test_answers_about_secrets_fit(d, call):
     one, every = "/v1/secrets/{name}", "/v1/secrets"
     call("put", "/v1/secrets/DOC", one, {"value": "a value", "description": "x"}, 201)
     call("put", "/v1/secrets/DOC", one, {"value_base64": "YW5vdGhlcg=="}, 200)
-    call("put", "/v1/secrets/DOC", one, {"value": "no"}, 400)
+    call("put", "/v1/secrets/DOC", one, {"value": "no"}, 400, question=False)
     call("get", "/v1/secrets/DOC", one, want=200)
     call("get", every, every, want=200)
     box = call("post", "/v1/sandboxes", "/v1/sandboxes", {"secrets": [{"name": "DOC", "as": "file"}, {"name": "DOC", "as": "env", "env": "D"}]}, 201).json["id"]

@@ -2,7 +2,6 @@
 #include "base/base.h"
 #include "base/str.h"
 #include "service/state/json_read.h"
-#include "store/db.h"
 
 #define LIST_DEFAULT 100
 #define LIST_MAX 1000
@@ -89,15 +88,13 @@ static int replay(struct call *c, const char *key, const uint8_t body[32])
 {
 	struct err e = { 0 };
 	struct checkpoint *cp;
-	struct idem_row row;
-	int r = idem_find(c->api->s->db, c->sandbox->tenant->id, key, &row, &e);
+	const char *id;
+	int r = idem_answer(c->api->s, c->sandbox->tenant, key, body, &id, &e);
 
 	if (r == 0)
 		return 0;
-	if (r > 0 && memcmp(row.body, body, sizeof(row.body)))
-		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for a different request");
-	else if (r > 0) {
-		cp = map_get(&c->api->s->checkpoints, row.answer);
+	if (r > 0) {
+		cp = map_get(&c->api->s->checkpoints, id);
 		if (cp) {
 			http_set(c->q, "Idempotent-Replay", "true");
 			answer(c, 201, cp);
@@ -298,14 +295,14 @@ static void answer_page(struct call *c, const struct filter *f, uint64_t created
 
 static void list(struct call *c, const char *sandbox)
 {
-	unsigned long long created = 0;
-	char after[64] = "";
+	const char *after = "";
+	uint64_t created = 0;
 	struct err e = { 0 };
 	struct filter f;
 	int r = read_filter(c, sandbox, &f, &e);
 
-	if (r == 0 && f.cursor && sscanf(f.cursor, "%llu-%63s", &created, after) != 2)
-		r = err_set(&e, ERR_INVALID, -EINVAL, "cursor: invalid, pass the `next` of an earlier answer");
+	if (r == 0 && f.cursor)
+		r = api_cursor(f.cursor, &created, &after, &e);
 	if (r < 0)
 		call_fail(c, &e);
 	else

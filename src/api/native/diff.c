@@ -232,14 +232,15 @@ static void on_list(void *arg, struct buf *stream, const struct err *e)
 
 static void start(struct call *c, const struct state *to)
 {
-	const char *from = http_query(c->q, "from"), *text = http_query(c->q, "text");
+	const char *from = http_query(c->q, "from");
 	struct compare_request w = { .to = *to, .max = ENTRIES_MAX };
 	struct err e = { 0 };
 	struct diff *d;
-	int r = text && strcmp(text, "0") && strcmp(text, "1") ?
-			err_set(&e, ERR_INVALID, -EINVAL, "text must be 0 or 1") :
-			call_room(c, 0, &e);
+	bool text = false;
+	int r = api_flag(c->q, "text", &text, &e);
 
+	if (r == 0)
+		r = call_room(c, 0, &e);
 	if (r == 0)
 		r = state_find(c->api->s, &c->who, from && *from ? from : "image", &w.from, &e);
 	if (r < 0) {
@@ -250,7 +251,7 @@ static void start(struct call *c, const struct state *to)
 	if (!d)
 		abort();
 	d->c = c;
-	d->text = text && *text == '1';
+	d->text = text;
 	w.flags = d->text ? DIFF_TEXT : 0;
 	snprintf(d->from, sizeof(d->from), "%s%s",
 		 w.from.sandbox	     ? "sandbox:"

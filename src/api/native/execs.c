@@ -3,7 +3,6 @@
 #include "base/str.h"
 #include "service/exec/exec.h"
 #include "service/state/json_read.h"
-#include "store/db.h"
 
 #include <signal.h>
 
@@ -15,6 +14,7 @@ struct waiter {
 	struct exec_watch watch;
 	uv_timer_t *timer;
 	bool started_is_enough;
+	bool close; /* stdin, behind what is written */
 };
 
 static void answer_exec(struct call *c, int status, bool output)
@@ -103,21 +103,19 @@ static struct waiter *wait_for(struct call *c, bool started)
 static int replay(struct call *c, const struct exec_request *w)
 {
 	struct err e = { 0 };
-	struct idem_row row;
-	int r = idem_find(c->api->s->db, c->who.tenant->id, w->idem, &row, &e);
+	const char *id;
+	int r = idem_answer(c->api->s, c->who.tenant, w->idem, w->idem_body, &id, &e);
 
 	if (r == 0)
 		return 0;
-	if (r > 0 && !memcmp(row.body, w->idem_body, sizeof(row.body))) {
-		c->exec = exec_find(c->sandbox, row.answer, &e);
+	if (r > 0) {
+		c->exec = exec_find(c->sandbox, id, &e);
 		if (c->exec) {
 			exec_ref(c->exec);
 			http_set(c->q, "Idempotent-Replay", "true");
 			answer_exec(c, 201, true);
 			return 1;
 		}
-	} else if (r > 0) {
-		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for a different request");
 	}
 	call_fail(c, &e);
 	return 1;
@@ -147,8 +145,12 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	if (r == 0 && w->stdin_open && !w->background && !stream)
 		r = err_set(&e, ERR_INVALID, -EINVAL,
 			    "'stdin_open': needs `background`, a stream, or the WebSocket …/execs/attach");
-	if (r == 0 && w->background)
+	if (r == 0)
 		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
+	if (r > 0 && !w->background) { /* its answer comes at its end, and is not kept */
+		w->idem[0] = '\0';
+		r = 0;
+	}
 	if (r > 0 && replay(c, w))
 		return;
 	if (r > 0)
@@ -273,9 +275,9 @@ static void stdin_drained(void *arg, struct exec *x)
 static void stdin_end(void *arg)
 {
 	struct call *c = arg;
-	const char *close = http_query(c->q, "close");
+	struct waiter *w = c->data;
 
-	if (close && strcmp(close, "0"))
+	if (w->close)
 		exec_close_stdin(c->exec);
 	stdin_gone(c);
 	call_empty(c, 204);
@@ -284,14 +286,21 @@ static void stdin_end(void *arg)
 void post_exec_stdin(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
+	struct err e = { 0 };
+	bool close = false;
 	struct waiter *w;
 
 	if (call_exec(c) < 0)
 		return;
+	if (api_flag(q, "close", &close, &e) < 0) {
+		call_fail(c, &e);
+		return;
+	}
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		abort();
 	w->c = c;
+	w->close = close;
 	c->data = w;
 	c->gone = stdin_gone;
 	exec_watch(c->exec, &w->watch, stdin_drained, w);

@@ -460,13 +460,6 @@ static void on_write_drain(void *arg)
 		http_body_resume(f->c->q);
 }
 
-static bool flag(const struct http_req *q, const char *name, bool unless)
-{
-	const char *v = http_query(q, name);
-
-	return v ? strcmp(v, "0") && strcmp(v, "false") : unless;
-}
-
 static int read_mode(const struct http_req *q, uint32_t *ret, unsigned *flags, struct err *e)
 {
 	const char *text = http_query(q, "mode");
@@ -501,17 +494,18 @@ void put_files(void *arg, struct http_req *q, const struct route *r)
 	static const struct file_calls calls = { .entry = on_entry, .drain = on_write_drain, .done = on_change_done };
 	struct file_call *f = file_call_new(arg, q, r);
 	struct file_request req = { 0 };
+	bool parents = true, append = false, exclusive = false;
 	struct err e = { 0 };
-	unsigned flags;
+	unsigned flags = 0;
 
 	if (!f || !no_op(f, q))
 		return;
-	flags = (flag(q, "mkdirs", true) ? FILE_PARENTS : 0) | (flag(q, "append", false) ? FILE_APPEND : 0) |
-		(flag(q, "exclusive", false) ? FILE_EXCLUSIVE : 0);
-	if (read_mode(q, &req.mode, &flags, &e) < 0) {
+	if (api_flag(q, "mkdirs", &parents, &e) < 0 || api_flag(q, "append", &append, &e) < 0 ||
+	    api_flag(q, "exclusive", &exclusive, &e) < 0 || read_mode(q, &req.mode, &flags, &e) < 0) {
 		file_call_fail(f, &e);
 		return;
 	}
+	flags |= (parents ? FILE_PARENTS : 0) | (append ? FILE_APPEND : 0) | (exclusive ? FILE_EXCLUSIVE : 0);
 	f->kind = "file.write";
 	f->kind_bytes = true;
 	if (file_call_begin(f, FILE_WRITE, flags, &req, &calls) == 0)
@@ -587,9 +581,15 @@ void delete_files(void *arg, struct http_req *q, const struct route *r)
 	static const struct file_calls calls = { .done = on_change_done };
 	struct file_call *f = file_call_new(arg, q, r);
 	struct file_request req = { 0 };
+	bool recursive = false;
+	struct err e = { 0 };
 
 	if (!f || !no_op(f, q))
 		return;
+	if (api_flag(q, "recursive", &recursive, &e) < 0) {
+		file_call_fail(f, &e);
+		return;
+	}
 	f->kind = "file.remove";
-	file_call_begin(f, FILE_REMOVE, flag(q, "recursive", false) ? FILE_RECURSIVE : 0, &req, &calls);
+	file_call_begin(f, FILE_REMOVE, recursive ? FILE_RECURSIVE : 0, &req, &calls);
 }

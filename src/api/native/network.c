@@ -32,11 +32,16 @@ static void on_looked(void *arg, int r, const struct err *e)
 void get_network(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
-	const char *why = http_query(q, "why");
+	struct err e = { 0 };
+	bool why = false;
 
 	if (call_sandbox(c) < 0)
 		return;
-	c->data = why && strcmp(why, "0") && strcmp(why, "false") ? c : NULL;
+	if (api_flag(q, "why", &why, &e) < 0) {
+		call_fail(c, &e);
+		return;
+	}
+	c->data = why ? c : NULL;
 	c->pending = true;
 	sandbox_net_look(c->sandbox, c->data != NULL, on_looked, c);
 }

@@ -2,8 +2,9 @@
 #include "base/base.h"
 
 /*
- * docs/openapi.json, made into a list of numbers by scripts/embed.py. In angle brackets it is found by a path that
- * ninja knows as the generator's output, so that a change of the document reaches the program in one run.
+ * Serves the OpenAPI document. scripts/openapi.py builds it from routes.c and openapi/, scripts/embed.py turns it into a
+ * list of numbers. In angle brackets it is found by a path that ninja knows as the generator's output, so that a change of
+ * a route or its description reaches the program in one run.
  */
 static const char document[] = {
 #include <src/api/openapi.inc>

@@ -122,17 +122,16 @@ static int read_query(struct call *c, struct reader *r, struct err *e)
 {
 	const char *stream = http_query(c->q, "stream"), *offset = http_query(c->q, "offset"),
 		   *limit = http_query(c->q, "limit");
-	const char *follow = http_query(c->q, "follow");
 	uint64_t n;
-	int rc = 0;
+	int rc;
 
 	if (stream && !strcmp(stream, "stderr"))
 		r->stream = EXEC_ERR;
 	else if (stream && strcmp(stream, "stdout") && strcmp(stream, "tty"))
 		return err_set(e, ERR_INVALID, -EINVAL, "stream must be stdout, stderr or tty");
-	if (offset)
+	rc = api_flag(c->q, "follow", &r->follow, e);
+	if (rc == 0 && offset)
 		rc = parse_u64(offset, &r->at, e);
-	r->follow = follow && strcmp(follow, "0");
 	r->end = UINT64_MAX;
 	if (rc == 0 && limit) {
 		rc = parse_u64(limit, &n, e);

@@ -3,7 +3,6 @@
 #include "base/base.h"
 #include "service/state/json_read.h"
 #include "service/checkpoint/restore.h"
-#include "store/db.h"
 
 static void answer(struct call *c, struct sandbox **sandbox, unsigned n)
 {
@@ -56,15 +55,13 @@ static int replay(struct call *c, const struct tenant *t, const struct restore_p
 {
 	struct sandbox *list[RESTORE_MAX];
 	struct err e = { 0 };
-	struct idem_row row;
+	const char *ids = "";
 	unsigned n = 0;
-	int r = idem_find(c->api->s->db, t->id, p->idem, &row, &e);
+	int r = idem_answer(c->api->s, t, p->idem, p->idem_body, &ids, &e);
 
 	if (r == 0)
 		return 0;
-	if (r > 0 && memcmp(row.body, p->idem_body, sizeof(row.body)))
-		r = err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for a different request");
-	for (const char *at = r > 0 ? row.answer : ""; r > 0 && *at && n < RESTORE_MAX;) {
+	for (const char *at = ids; r > 0 && *at && n < RESTORE_MAX;) {
 		char id[ID_SIZE];
 		size_t len = strcspn(at, " ");
 		struct sandbox *b;
@@ -227,6 +224,10 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	if (!as) {
+		if (idem_read(c, data, len, p->idem, p->idem_body, &e) < 0) { /* not kept, but it must be one */
+			call_fail(c, &e);
+			return;
+		}
 		c->pending = true;
 		restore_in_place(c->sandbox, cp, &c->who, secrets, on_in_place, c);
 		return;

@@ -7,7 +7,6 @@
 #include "service/exec/exec.h"
 #include "service/state/json_read.h"
 #include "service/template/template.h"
-#include "store/db.h"
 
 #include <openssl/evp.h>
 
@@ -118,16 +117,14 @@ static void create(struct call *c)
 static int replay(struct call *c, const struct creating *w)
 {
 	struct err e = { 0 };
-	struct idem_row row;
+	const char *id;
 	struct sandbox *b;
-	int r = idem_find(c->api->s->db, c->who.tenant->id, w->idem, &row, &e);
+	int r = idem_answer(c->api->s, c->who.tenant, w->idem, w->idem_body, &id, &e);
 
 	if (r == 0)
 		return 0;
-	if (r > 0 && memcmp(row.body, w->idem_body, sizeof(row.body)))
-		err_set(&e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for a different request");
-	else if (r > 0) {
-		b = map_get(&c->api->s->sandboxes, row.answer);
+	if (r > 0) {
+		b = map_get(&c->api->s->sandboxes, id);
 		if (b && sandbox_seen(b)) {
 			http_set(c->q, "Idempotent-Replay", "true");
 			call_sandbox_json(c, 201, b);
@@ -296,8 +293,9 @@ void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
 	AUTO_FREE struct sandbox **list = NULL;
 	struct json j = JSON_INIT(&out);
-	unsigned long long created = 0;
-	char after[64] = "", cursor[96];
+	const char *after = "";
+	uint64_t created = 0;
+	char cursor[96];
 	struct err e = { 0 };
 	struct filter f;
 	struct sandbox *b;
@@ -307,8 +305,7 @@ void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
 		call_fail(c, &e);
 		return;
 	}
-	if (f.cursor && sscanf(f.cursor, "%llu-%63s", &created, after) != 2) {
-		err_set(&e, ERR_INVALID, -EINVAL, "cursor: invalid, pass the `next` of an earlier answer");
+	if (f.cursor && api_cursor(f.cursor, &created, &after, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}

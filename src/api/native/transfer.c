@@ -148,10 +148,12 @@ static void on_drain(void *arg)
 static void begin_out(struct transfer *t)
 {
 	struct http_req *q = t->c->q;
+	const char *accept = http_header(q, "Accept");
+	const bool plain = accept && strstr(accept, "application/octet-stream"); /* of clients that know no other binary type */
 
 	t->begun = true;
 	http_setf(q, "Content-Disposition", "attachment; filename=\"%s.tar.zst\"", t->cp->name);
-	http_begin(q, 200, "application/zstd", -1);
+	http_begin(q, 200, plain ? "application/octet-stream" : "application/zstd", -1);
 	http_set_drain(q, on_drain, t);
 }
 
@@ -441,7 +443,7 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 	const char *isolation = http_query(q, "isolation"), *network = http_query(q, "network");
-	const char *mounts = http_query(q, "mounts"), *verify = http_query(q, "verify");
+	const char *mounts = http_query(q, "mounts");
 	const struct import_request w = { .name = http_query(q, "name"),
 					  .label = http_query(q, "label"),
 					  .isolation = isolation && *isolation ? isolation : NULL,
@@ -449,6 +451,7 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 					  .keep_mounts = mounts && !strcmp(mounts, "keep") };
 	struct err e = { 0 };
 	struct transfer *t;
+	bool verify = false;
 	int rc = w.name && *w.name ? name_check(w.name, &e) : 0;
 
 	if (rc == 0 && w.isolation && strcmp(w.isolation, "container") && strcmp(w.isolation, "vm"))
@@ -457,8 +460,8 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "network must be \"none\" or \"keep\"");
 	if (rc == 0 && mounts && strcmp(mounts, "keep") && strcmp(mounts, "none"))
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "mounts must be \"none\" or \"keep\"");
-	if (rc == 0 && verify && strcmp(verify, "1") && strcmp(verify, "0") && strcmp(verify, "true") && strcmp(verify, "false"))
-		rc = err_set(&e, ERR_INVALID, -EINVAL, "verify must be \"true\" or \"false\"");
+	if (rc == 0)
+		rc = api_flag(q, "verify", &verify, &e);
 	if (rc == 0 && w.label && strlen(w.label) > LABEL_MAX)
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "label must be at most %d bytes", LABEL_MAX);
 	if (rc < 0) {
@@ -466,7 +469,7 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 		return;
 	}
 	t = transfer_new(c);
-	t->verify = verify && (!strcmp(verify, "1") || !strcmp(verify, "true"));
+	t->verify = verify;
 	rc = import_start(c->api->s, &c->who, &w, on_imported, t, &t->import, &t->fd, &e);
 	if (rc < 0) {
 		fail(t, &e);

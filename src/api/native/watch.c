@@ -105,10 +105,15 @@ static void on_stop(void *arg, enum stand_end why)
 void watch_files(struct file_call *f)
 {
 	static const struct file_calls calls = { .entry = on_entry, .event = on_event, .done = on_done };
-	const char *recursive = http_query(f->c->q, "recursive");
 	struct file_request q = { 0 };
+	bool recursive = false;
+	struct err e = { 0 };
 
+	if (api_flag(f->c->q, "recursive", &recursive, &e) < 0) {
+		file_call_fail(f, &e);
+		return;
+	}
 	http_set_drain(f->c->q, on_drain, f);
-	if (file_call_begin(f, FILE_WATCH, recursive && strcmp(recursive, "0") ? FILE_RECURSIVE : 0, &q, &calls) == 0)
+	if (file_call_begin(f, FILE_WATCH, recursive ? FILE_RECURSIVE : 0, &q, &calls) == 0)
 		api_stand(f->c->api, &f->standing, &f->c->who, on_stop, f);
 }

@@ -2,17 +2,17 @@
 #include "base/base.h"
 
 static const struct route routes[] = {
-	ROUTE(GET, "/v1/capabilities", READ, noid_get_capabilities),
-	ROUTE(POST, "/v1/vms", SANDBOX, noid_post_vms),
-	ROUTE(GET, "/v1/vms", READ, noid_get_vms),
-	ROUTE(GET, "/v1/vms/{id}", READ, noid_get_vm),
-	ROUTE(DELETE, "/v1/vms/{id}", SANDBOX, noid_delete_vm),
-	ROUTE(POST, "/v1/vms/{id}/exec", EXEC, noid_post_exec),
-	ROUTE(GET, "/v1/vms/{id}/exec", EXEC, noid_ws_exec),
-	ROUTE(GET, "/v1/vms/{id}/console", EXEC, noid_ws_console),
-	ROUTE(POST, "/v1/vms/{id}/checkpoints", SANDBOX, noid_post_checkpoints),
-	ROUTE(GET, "/v1/vms/{id}/checkpoints", READ, noid_get_checkpoints),
-	ROUTE(POST, "/v1/vms/{id}/restore", SANDBOX, noid_post_restore),
+	ROUTE(GET, "/v1/capabilities", READ, noid_get_capabilities, 0),
+	ROUTE(POST, "/v1/vms", SANDBOX, noid_post_vms, 0),
+	ROUTE(GET, "/v1/vms", READ, noid_get_vms, 0),
+	ROUTE(GET, "/v1/vms/{id}", READ, noid_get_vm, 0),
+	ROUTE(DELETE, "/v1/vms/{id}", SANDBOX, noid_delete_vm, ROUTE_USES),
+	ROUTE(POST, "/v1/vms/{id}/exec", EXEC, noid_post_exec, ROUTE_USES | ROUTE_WAKES),
+	ROUTE(GET, "/v1/vms/{id}/exec", EXEC, noid_ws_exec, ROUTE_USES | ROUTE_WAKES | ROUTE_STREAMS),
+	ROUTE(GET, "/v1/vms/{id}/console", EXEC, noid_ws_console, ROUTE_USES | ROUTE_WAKES | ROUTE_STREAMS),
+	ROUTE(POST, "/v1/vms/{id}/checkpoints", SANDBOX, noid_post_checkpoints, ROUTE_USES | ROUTE_WAKES | ROUTE_OPENS),
+	ROUTE(GET, "/v1/vms/{id}/checkpoints", READ, noid_get_checkpoints, 0),
+	ROUTE(POST, "/v1/vms/{id}/restore", SANDBOX, noid_post_restore, ROUTE_USES),
 };
 
 const struct route *noid_routes(size_t *ret_n)

@@ -84,6 +84,20 @@ int idem_note(struct service *s, const struct tenant *t, const char *key, const 
 	return idem_put(s->db, &row, e);
 }
 
+int idem_answer(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char **ret,
+		struct err *e)
+{
+	struct idem_row row;
+	int r = idem_find(s->db, t->id, key, &row, e);
+
+	if (r <= 0)
+		return r;
+	if (memcmp(row.body, body, sizeof(row.body)))
+		return err_set(e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+	*ret = row.answer;
+	return 1;
+}
+
 void sandbox_make_room(struct sandbox *b)
 {
 	sandbox_unlist(b);

@@ -228,3 +228,9 @@ void sandbox_flush(struct sandbox *b);
 /* Notes what a repeated request shall get: the id of what was made. Together with that, in one transaction. */
 int idem_note(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char *answer,
 	      struct err *e);
+/*
+ * What idem_note() noted for @key of @t: 1, and the text is good until the next call on @s; 0 when there is nothing. -EEXIST,
+ * ERR_CONFLICT: the request was another one than @body.
+ */
+int idem_answer(struct service *s, const struct tenant *t, const char *key, const uint8_t body[32], const char **ret,
+		struct err *e);

@@ -95,7 +95,7 @@ TEST(odd_durations_are_refused)
 		if (parse_duration(bad[i], &v, &e) != -EINVAL)
 			TEST_FAIL("'%s' was taken", bad[i]);
 		CHECK_EQ(v, UNTOUCHED);
-		CHECK_CONTAINS(e.msg, "bad duration");
+		CHECK_CONTAINS(e.msg, "invalid duration");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(large); i++) {
 		uint64_t v = UNTOUCHED;

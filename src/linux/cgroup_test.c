@@ -602,7 +602,7 @@ TEST(a_limit_without_its_controller_is_refused_with_a_remedy)
 	CHECK_CONTAINS(err.remedy, "remove the limits with --memory 0 --pids 0");
 	poor.have = host.have & ~CGROUP_BIT(CGROUP_CPU);
 	CHECK_EQ(cgroup_make(&poor, "none", ALL, &c, &err), -EOPNOTSUPP);
-	CHECK_CONTAINS(err.msg, "CPU limit: no cpu controller for us");
+	CHECK_CONTAINS(err.msg, "CPU limit: the cpu controller is not available");
 	CHECK_CONTAINS(err.remedy, "--cpus 0");
 	CHECK_EQ(groups(&host), 0);
 }

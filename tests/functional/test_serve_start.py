@@ -446,7 +446,7 @@ def test_the_supervisor_is_small(serve):
 @pytest.mark.parametrize("text, says", [
     ("pool = 1\nports = 3\n", ":2: unknown key 'ports'"),
     ("pool = 1\npool = 2\n", ":2: pool is there twice"),
-    ("\n# x\nmemory = lots\n", ":3: memory: bad size 'lots'"),
+    ("\n# x\nmemory = lots\n", ":3: memory: invalid size 'lots'"),
     ("just words\n", ":1: 'just words': expected key = value"),
     ("memory_max = 1M\n", "memory is more than memory_max"),
     ("tls_cert = /etc/passwd\n", "tls_cert needs tls_key"),
@@ -505,7 +505,7 @@ def test_the_documentation_has_every_key_and_its_example_is_good(place):
     example = re.search(r"```ini\n(.*?)```", docs, re.S).group(1)
     file.write_text(example.replace("/srv", str(place)))
     r = subprocess.run([str(host.CLOCHE), "serve", "--check", "--config", file], capture_output=True, timeout=PATIENCE)
-    assert (r.returncode, r.stdout) == (0, b"the configuration is good\n"), r
+    assert (r.returncode, r.stdout) == (0, b"the configuration is valid\n"), r
     # The defaults as they are written are ones that can be written.
     file.write_text("".join(f"{key} = {value}\n" for key, value in rows if value))
     r = subprocess.run([str(host.CLOCHE), "serve", "--check", "--config", file], capture_output=True, timeout=PATIENCE)

@@ -85,7 +85,7 @@ TEST(a_refused_request_in_plain_http_is_told_why)
 	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);
 	CHECK_CONTAINS(got, "HTTP/1.1 403 Forbidden\r\n");
 	CHECK_CONTAINS(got, "\"code\":\"denied\"");
-	CHECK_CONTAINS(got, "have 'server.test:80' added");
+	CHECK_CONTAINS(got, "add 'server.test:80' to");
 	CHECK_EQ(recv(client, got, 1, 0), 0);
 	close(client);
 	CHECK(world_stream(&w, EGRESS_STREAM));

@@ -184,7 +184,7 @@ def test_owners_and_modes_are_as_they_were(d, clean):
 
 REFUSED = {
     "a part of an attachment": ("a = ok(libc.shmget(0, 12288, 0o1600)); p = attach(a); ok(libc.munmap(p + 4096, 4096)); ok(libc.shmctl(a, RMID, None))",
-                                r"process \d+ \(.*\): has attached only a part of System V shared memory \(id \d+\) attached"),
+                                r"process \d+ \(.*\): has attached only a part of System V shared memory \(id \d+\)"),
 }
 
 

@@ -139,7 +139,7 @@ def test_what_is_allowed_and_can_not_be_reached_is_told_as_that():
 
 def test_a_resolver_that_is_none_is_refused():
     r = run("--network", "open", "--resolver", "foo", "--", "true")
-    assert r.code == 125 and b"--resolver 'foo' is no address" in r.err, r
+    assert r.code == 125 and b"--resolver 'foo' is not an address" in r.err, r
 
 
 def test_big_and_half_closed_streams_pass():

@@ -445,10 +445,10 @@ def test_the_supervisor_is_small(serve):
 
 @pytest.mark.parametrize("text, says", [
     ("pool = 1\nports = 3\n", ":2: unknown key 'ports'"),
-    ("pool = 1\npool = 2\n", ":2: pool is there twice"),
+    ("pool = 1\npool = 2\n", ":2: pool is given twice"),
     ("\n# x\nmemory = lots\n", ":3: memory: invalid size 'lots'"),
     ("just words\n", ":1: 'just words': expected key = value"),
-    ("memory_max = 1M\n", "memory is more than memory_max"),
+    ("memory_max = 1M\n", "memory must not be more than memory_max"),
     ("tls_cert = /etc/passwd\n", "tls_cert needs tls_key"),
     ("images = /nowhere\n", "images '/nowhere': No such file"),
 ])
@@ -466,7 +466,7 @@ def test_a_bad_configuration_is_told_with_its_line(place, text, says):
 @pytest.mark.parametrize("args, says", [
     (("--bogus",), "--bogus"),
     (("--pool",), "--pool"),
-    (("--pool", "0"), "pool: '0' is not between 1 and 1024"),
+    (("--pool", "0"), "pool: '0' must be between 1 and 1024"),
     (("--listen", "7070"), "address '7070'"),
     (("words",), "argument 'words'"),
     (("--user", "nobody-of-that-name"), "user 'nobody-of-that-name' does not exist"),

@@ -712,7 +712,7 @@ void kernel_files_look(const struct kernel_look *l)
 		f->id = ++h->ids;
 		f->least = f->least_pipes = h->machine.have;
 		f->least_code = kernel_machine_code(&h->machine);
-		f->looked_ns = now;
+		f->hidden.since_ns = f->looked_ns = now;
 	}
 	f->least = h->machine.have < f->least ? h->machine.have : f->least;
 	add_pipes(f, h->machine.have);

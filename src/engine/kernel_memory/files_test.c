@@ -3,7 +3,9 @@
 #include "base/test.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,6 +15,8 @@
 
 #define EVENTFD_BYTES 96U
 #define MANY 30000
+#define LOCKS 12000
+#define LOCKS_EACH 500
 
 /* A folder that looks like a group of version 2 with one process. */
 struct place {
@@ -81,6 +85,60 @@ static void end(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
+/* Locks on a file system that only this process has mounted. */
+static bool lock_in_own_file_system(void)
+{
+	if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("none", "/tmp", "tmpfs", 0, NULL) < 0)
+		return false;
+	for (unsigned i = 0; i < LOCKS / LOCKS_EACH; i++) {
+		struct flock l = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1 };
+		char path[32];
+		int fd;
+
+		snprintf(path, sizeof(path), "/tmp/%u", i);
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* open as long as the process is there */
+		for (; l.l_start < 2 * LOCKS_EACH; l.l_start += 2)
+			if (fcntl(fd, F_OFD_SETLK, &l) < 0)
+				return false;
+	}
+	return true;
+}
+
+/* -1: it did not start, or has no file system of its own. */
+static pid_t locker(void)
+{
+	int pipefd[2];
+	char ok = 0;
+	pid_t pid;
+
+	if (pipe2(pipefd, O_CLOEXEC) < 0)
+		return -1;
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		ok = lock_in_own_file_system();
+		(void)!write(pipefd[1], &ok, 1);
+		for (;;)
+			pause();
+	}
+	close(pipefd[1]);
+	if (read(pipefd[0], &ok, 1) != 1)
+		ok = 0;
+	close(pipefd[0]);
+	return ok ? pid : -1;
+}
+
+/* Looks until locks are found on its own file systems, 60 s at most. */
+static bool look_for_locks(const struct kernel_look *l)
+{
+	for (int i = 0; i < 12000 && l->files->hidden.own < (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES; i++) {
+		kernel_files_look(l);
+		nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+	}
+	return l->files->hidden.own >= (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES;
+}
+
 /* Looks until one more walk has come to its end, 60 s at most; how often it was cut before: where 20 ms are enough, never. -1: it has not. */
 static int look(const struct kernel_look *l)
 {
@@ -147,6 +205,39 @@ TEST(a_group_that_is_used_again_starts_with_no_figures)
 	CHECK_EQ(second.objects, 3 * EVENTFD_BYTES);
 	CHECK(first.id && second.id != first.id);
 	end(pid);
+	kernel_files_done(&first);
+	kernel_files_done(&second);
+	done(&p);
+}
+
+/* The number of a file system's device is used again as soon as it has ended: what was listed before is another sandbox's, or another warden's. */
+TEST(locks_that_were_listed_before_a_sandbox_was_there_are_not_its_own)
+{
+	struct kernel_files first = { 0 }, second = { 0 };
+	struct place p;
+	struct kernel_look l = { .host = &p.host, .cgroup = &p.group, .files = &first };
+	int n = 0;
+	pid_t pid, other;
+
+	CHECK(make(&p));
+	l.files_host = p.files;
+	pid = locker();
+	other = l.pid = holder(3, &n);
+	CHECK(pid > 0 && other > 0 && put_process(&p, other));
+	for (int i = 0; i < 12000 && !first.hidden.sample; i++) {
+		kernel_files_look(&l);
+		nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+	}
+	CHECK(first.hidden.sample > 0);
+	CHECK_EQ(first.hidden.own, 0);
+	l.pid = pid;
+	l.files = &second;
+	CHECK(put_process(&p, pid));
+	kernel_files_look(&l);
+	CHECK_EQ(second.hidden.own, 0);
+	CHECK(look_for_locks(&l)); /* in a sample since then */
+	end(pid);
+	end(other);
 	kernel_files_done(&first);
 	kernel_files_done(&second);
 	done(&p);

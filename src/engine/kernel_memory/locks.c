@@ -419,7 +419,7 @@ void kernel_locks_assign(struct kernel_locks *k, const struct kernel_locks_owner
 	const uint64_t now = clock_mono_ns();
 	uint64_t bytes;
 
-	if (k->s.began_ns < of->not_before_ns + ENDED_NS) {
+	if (k->s.began_ns < of->since_ns || k->s.began_ns < of->not_before_ns + ENDED_NS) {
 		of->sample = of->mapping = k->sample;
 		of->own = of->mapped = 0;
 		return;

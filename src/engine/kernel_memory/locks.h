@@ -33,12 +33,13 @@ bool kernel_lock_parse_map(const char *line, uint64_t *dev, uint64_t *ino);
 
 struct kernel_locks;
 
-/* Of one sandbox. All zero before the first look. */
+/* Of one sandbox. All zero before the first look, but for since_ns. */
 struct kernel_locks_of {
 	uint64_t sample; /* the last one that was looked into */
 	uint64_t mapping; /* and the one its mappings were looked for */
 	uint64_t own, mapped; /* bytes, by the two rules */
 	uint64_t until_ns; /* how long they count */
+	uint64_t since_ns; /* the first look. A sample from before it shows locks of others: device numbers of file systems that have ended are used again */
 	uint64_t not_before_ns; /* a sample from before that does not count: what it shows may be ended */
 };
 

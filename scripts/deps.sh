@@ -15,7 +15,7 @@ for group in "$@"; do
 		command -v cargo >/dev/null || set -- "$@" cargo
 		set -- "$@" ccache python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 qemu-system-arm qemu-utils e2fsprogs bubblewrap \
-		git util-linux procps busybox-static mmdebstrap python3-pip zsh fish patch curl openssl iproute2 \
+		git util-linux procps busybox-static mmdebstrap python3-pip python3-venv zsh fish patch curl openssl iproute2 \
 		python3-pandas python3-ipykernel python3-jupyter-client redis-server redis-tools postgresql chromium tmux vim-tiny \
 		stress-ng libpython3.11-testsuite ;;
 	vm) # What virtual machines take, with `make vm-kernel`.

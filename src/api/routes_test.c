@@ -10,7 +10,8 @@ static json_t *load(void)
 	size_t len;
 	const char *text = openapi_document(&len);
 
-	return json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+	/* The largest offsets are larger than its integers. */
+	return json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &why);
 }
 
 static const char *method_name(enum http_method m)

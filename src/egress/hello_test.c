@@ -221,7 +221,7 @@ TEST(other_records_in_between_and_other_messages_are_refused)
 	cut[58] = cut[59] = 0; /* an empty record */
 	CHECK_EQ(hello_look(cut, n, &h, &why), LOOK_BAD);
 	made[5] = 2;
-	CHECK_CONTAINS(refused(len), "something else");
+	CHECK_CONTAINS(refused(len), "does not begin with");
 	make(NAME, NULL, TLS1_3_VERSION);
 	made[9] = 2; /* SSL 2's version */
 	CHECK_CONTAINS(refused(len), "SSL 3");

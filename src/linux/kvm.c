@@ -251,7 +251,7 @@ void kvm_try_device(const char *path, struct kvm_trial *ret)
 	/* Something else by that name, a file for instance, is no KVM either. */
 	if (kvm < 0 || sys_ioctl(kvm, KVM_GET_API_VERSION, NULL) != KVM_API_VERSION) {
 		if (kvm == -ENOENT)
-			snprintf(ret->why, sizeof(ret->why), DEVICE " does not exist" DEVICE);
+			snprintf(ret->why, sizeof(ret->why), DEVICE " does not exist");
 		else
 			snprintf(ret->why, sizeof(ret->why), DEVICE " has no driver%s%s", kvm < 0 ? ": " : "",
 				 kvm < 0 ? strerror(-kvm) : "");

@@ -62,11 +62,6 @@ static void forget_known(struct adopt *a)
 		abort();
 }
 
-bool service_unread(const struct service *s)
-{
-	return !s->adopting || s->adopting->unread.count;
-}
-
 static bool all_synced(const struct service *s)
 {
 	struct sandbox *b;
@@ -328,6 +323,7 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 		abort();
 	*a = (struct adopt){ .s = s, .known = a->known, .unread = a->unread, .ready = ready, .arg = arg };
 	s->adopting = a;
+	s->unread = &a->unread;
 	read_kept(a);
 	r = secrets_load(s, &e);
 	if (r == 0)

@@ -2,7 +2,6 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/room.h"
 #include "service/sandbox/disk.h"
 #include "service/sandbox/part.h"
 #include "service/sandbox/sandbox.h"
@@ -17,13 +16,12 @@
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
-#define SOON_MS 250
-#define ROOM_MS 200
 #define LATER_MS 5000
 #define TRY_AGAIN_NS (60ULL * 1000000000ULL) /* one that could not be hibernated */
+
+static void on_tick(uv_timer_t *t);
 
 /* In this order they hear of everything. */
 static const struct sandbox_part *const parts[] = {
@@ -58,7 +56,8 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 			       .turn = t,
 			       .access = x,
 			       .wall_ahead = clock_ahead_ns(),
-			       .parts = parts };
+			       .parts = parts,
+			       .on_tick = on_tick };
 	s->spooled.max = o->spool_total;
 	s->kept_last = &s->kept;
 	s->scratch = malloc(SCRATCH);
@@ -104,28 +103,6 @@ bool service_settled(const struct service *s)
 		if (b->state == SANDBOX_MAKING)
 			return false;
 	return !s->ending && pools_settled(s) && warden_link_idle(s->warden);
-}
-
-int service_room(struct service *s, struct err *e)
-{
-	uint64_t now = uv_now(s->loop);
-	struct room disk;
-
-	if ((!s->room_at || now - s->room_at >= ROOM_MS) && room_of(AT_FDCWD, s->o.data, &disk) == 0) {
-		s->room_at = now ? now : 1;
-		s->room = disk.left;
-		s->room_low = room_low(&disk, ROOM_WORK);
-	}
-	if (turn_stuck(s->turn)) {
-		err_set(e, ERR_EXHAUSTED, -ENOSPC, "the disk of the data folder is full: no changes can be stored");
-		err_remedy(e, "free space there; running sandboxes continue");
-		return -ENOSPC;
-	}
-	if (s->room >= s->room_low)
-		return 0;
-	err_set(e, ERR_EXHAUSTED, -ENOSPC, "the disk of the data folder is full: %llu KiB are left", (unsigned long long)(s->room / KIB));
-	err_remedy(e, "free space there; running sandboxes continue, and sandboxes can be deleted");
-	return -ENOSPC;
 }
 
 /* --- time --- */
@@ -199,15 +176,7 @@ static void on_tick(uv_timer_t *t)
 	s->soon |= disk_sweep_tick(s);
 	s->soon |= sandbox_parts_tick(s, now);
 	if (s->soon)
-		uv_timer_start(t, on_tick, SOON_MS, 0);
+		uv_timer_start(t, on_tick, SERVICE_SOON_MS, 0);
 	else if (s->spooled.used || s->kept || s->port_uses)
 		uv_timer_start(t, on_tick, LATER_MS, 0);
-}
-
-void service_soon(struct service *s)
-{
-	if (s->soon)
-		return;
-	s->soon = true;
-	uv_timer_start(&s->tick, on_tick, SOON_MS, 0);
 }

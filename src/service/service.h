@@ -92,6 +92,7 @@ struct service {
 	unsigned port_uses; /* that wait for their minute's end */
 	struct exec *kept, **kept_last; /* ended ones whose output is in memory, oldest first */
 	size_t kept_bytes;
+	void (*on_tick)(uv_timer_t *t);
 	uv_timer_t tick; /* TTLs, idle times, old spools; runs while there are any */
 	char accel_why[160]; /* what ->o.accel_why is once the warden has told */
 	bool soon; /* it comes within a quarter of a second */
@@ -102,6 +103,7 @@ struct service {
 		scratch_sandboxes; /* under way: service/checkpoint/compare.h, tar_child.h, scratch_sandbox.h */
 	bool draining; /* no more creates and execs */
 	struct adopt *adopting; /* finding again what was there */
+	const struct map *unread; /* by handle: rows that could not be read; NULL: not all have been looked at */
 	uint64_t room_at, room, room_low; /* of the data folder's disk: when it was looked at; what is left, and what is too little */
 	char *scratch; /* SCRATCH bytes for reading output, used within one call only */
 };

@@ -188,6 +188,9 @@ def part_build(p):
     ok = p.meson_setup(BUILD, '-Dprefix=' + (os.environ.get('PREFIX') or '/usr/local'), *setup_args())
     targets = ('programs',) if IN_README else ('programs', 'faulty', 'cloche-bench', 'cloche-net-load')
     p.check('build', ok and p.run('ninja', '-C', BUILD, *targets) == 0)
+    if not IN_README:
+        p.check('no new circle of calls between the rooms of service', p.run('scripts/rooms.py', BUILD) == 0)
+        p.check('a call upwards that is not known is refused', p.run('scripts/rooms.py', '--strict', BUILD) == 1)
     agent = os.path.join(BUILD, 'cloche-agent')
     if os.path.exists(agent):
         p.check('the agent stays below 1 MB', os.path.getsize(agent) < AGENT_MAX)

@@ -29,7 +29,6 @@ UPWARDS = {  # (caller, callee): (functions, why)
     ('sandbox', 'checkpoint'): ('checkpoint_make_hidden', 'hibernation is a checkpoint that nobody sees'),
     ('sandbox', 'template'): ('pool_yield sandbox_from_pool', 'a create takes one that is ready, or its room'),
     ('network', 'exec'): ('exec_start_waiting', 'the first exec waits for egress'),
-    ('secret', 'exec'): ('base64_decode', 'to be had from base/'),
     ('checkpoint', 'template'): ('template_on', 'a checkpoint that a template is based on cannot be deleted'),
 }
 INSIDE = {  # room: (files, why)

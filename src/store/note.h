@@ -16,7 +16,7 @@
 #include "store/spare.h"
 
 #define NOTES_FOLDER "notes"
-#define NOTE_KEPT "kept-" /* likewise: service/state/adopt.c */
+#define NOTE_KEPT "kept-" /* likewise: service/adopt.c */
 #define NOTE_LOOSE "loose-" /* files of others in this folder: service/checkpoint/layer.h */
 
 struct db;

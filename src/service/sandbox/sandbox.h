@@ -209,7 +209,7 @@ void sandbox_look(struct sandbox *b);
 void sandbox_looked(struct sandbox *b);
 void sandbox_ref(struct sandbox *b);
 void sandbox_unref(struct sandbox *b);
-/* For adoption, src/service/state/adopt.c. */
+/* For adoption, src/service/adopt.c. */
 struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, struct err *e);
 int sandbox_attach(struct sandbox *b, int sock, const struct msg_receipt *receipt, struct err *e);
 void sandbox_lose(struct sandbox *b, const char *why);

@@ -1,5 +1,6 @@
 #include "base/base.h"
 #include "driver/driver.h"
+#include "vm/host/tier.h"
 
 #include <poll.h>
 #include <sys/stat.h>
@@ -37,6 +38,7 @@ const struct driver *driver_find(const char *name, struct err *e)
 int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e)
 {
 	struct warden_opts w = {
+		.tiers = host_tiers,
 		.pool = o->pool,
 		.env.freezer = o->freezer,
 		.env.accounting = o->accounting,

@@ -21,6 +21,7 @@
 #define SPEC_MEMORY 8U /* its newest layer's memory, too: the processes in it go on */
 #define SPEC_NET 16U /* it has a way out (docs/design/0010-egress.md), as ->net says; without it ->net is zero */
 #define SPEC_VM 32U /* in a virtual machine of its own (docs/design/0011-vm.md); no mounts then */
+#define SPEC_TIERS SPEC_VM /* the flags that choose a tier (engine/tier.h); none: a container */
 /*
  * With SYSTEM_WRITABLE: not before somebody comes who may change it (warden/system.h). A wish: where it cannot be put
  * off it is there from the start

@@ -8,11 +8,13 @@
 
 #include "base/err.h"
 
+struct tier_ops;
+
 struct work {
 	struct work *next;
 	void (*run)(struct work *w); /* in a worker's thread */
 	void (*end)(struct work *w); /* frees it, when nobody will ask for it any more */
-	bool vm; /* a virtual machine's (vm/host/host.h), not a seal */
+	const struct tier_ops *tier; /* whose it is (engine/tier.h); NULL: a seal */
 	bool quiet; /* ended by the worker: it does not come back */
 	/*
 	 * What may take minutes, each kind for reasons of its own: neither ever has all workers, both together leave one free, and

@@ -18,6 +18,7 @@
 #include "base/sys.h"
 #include "config.h"
 #include "engine/program.h"
+#include "vm/host/tier.h"
 #include "warden/policy.h"
 #include "warden/privileges.h"
 #include "warden/server.h"
@@ -339,6 +340,7 @@ static int run(const struct options *o, struct err *e)
 	char agent[512], dump[512];
 	int r;
 
+	so.warden.tiers = host_tiers;
 	so.warden.pool = (unsigned)o->pool;
 	so.warden.env.freezer = true;
 	so.warden.env.accounting = true;

@@ -185,7 +185,7 @@ static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 
 	if (r == 0)
 		r = make_room(s, e);
-	if (r == 0 && s->in.q.spec.flags & (SPEC_MEMORY | SPEC_VM)) {
+	if (r == 0 && s->in.q.spec.flags & (SPEC_MEMORY | SPEC_TIERS)) {
 		later = slow_new(s, e);
 		r = later ? 0 : -ENOMEM;
 	}

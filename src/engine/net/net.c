@@ -13,7 +13,6 @@
 #include "engine/net/socket_owner.h"
 #include "linux/diag.h"
 #include "linux/steer.h"
-#include "vm/host/host.h"
 
 #include <netinet/in.h>
 #include <sched.h>
@@ -177,13 +176,13 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 		err_remedy(e, "request its sockets, too");
 	}
 	/* In a machine there is a second one, which only leads to this one. */
-	if (r == 0 && s->vm)
-		r = vm_steer(s->vm, rules, e);
+	if (r == 0 && s->tier->steer)
+		r = s->tier->steer(s, rules, e);
 	if (r < 0)
 		return r;
 	r = give(w, s, rules, ret_sockets, e);
-	if (r < 0 && s->vm)
-		vm_steer(s->vm, had ? &any : NULL, NULL); /* here it is decided anyhow */
+	if (r < 0 && s->tier->steer)
+		s->tier->steer(s, had ? &any : NULL, NULL); /* here it is decided anyhow */
 	return r;
 }
 
@@ -192,7 +191,7 @@ int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, i
 	AUTO_CLOSE int fd = -1;
 	int r;
 
-	if (s->vm) /* what is inside is behind its agent's socket */
+	if (s->tier->machine) /* what is inside is behind its agent's socket */
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the network of a virtual machine cannot be entered");
 	r = enter(&s->blank, e);
 	if (r < 0)
@@ -220,7 +219,7 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 	memcpy(c.local, who->client, sizeof(c.local));
 	memcpy(c.remote, who->addr, sizeof(c.remote));
 	*ret = (struct socket_owner){ 0 };
-	if (s->vm)
+	if (s->tier->machine)
 		return 0; /* it would be cloche-vmm */
 	r = enter(&s->blank, e);
 	if (r < 0)

@@ -6,7 +6,7 @@
 static bool plain(const struct sandbox_spec *s)
 {
 	return !strcmp(s->image, "host") && !s->nmounts && !s->ntmpfs && !s->limits.io_bps &&
-	       !(s->flags & (SPEC_DISK | SPEC_VM | SPEC_JAIL | SPEC_KVM));
+	       !(s->flags & (SPEC_DISK | SPEC_TIERS | SPEC_JAIL | SPEC_KVM));
 }
 
 static bool can(const struct sandbox_spec *s)

@@ -225,7 +225,7 @@ static int make_item(struct pool *p, struct share_holder *h, const struct sandbo
 
 static bool can_share(const struct pool *p, const struct sandbox_spec *spec)
 {
-	return p->share.on && spec->flags & SPEC_MEMORY && spec->layers && !(spec->flags & (SPEC_VM | SPEC_JAIL | SPEC_KVM));
+	return p->share.on && spec->flags & SPEC_MEMORY && spec->layers && !(spec->flags & (SPEC_TIERS | SPEC_JAIL | SPEC_KVM));
 }
 
 bool pool_share_make(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)

@@ -147,7 +147,7 @@ int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd
 	struct comparing *x;
 	int r;
 
-	if ((c->to_spec->flags | c->from_spec->flags) & SPEC_VM || (c->from && c->from->vm) || (c->to && c->to->vm)) {
+	if ((c->to_spec->flags | c->from_spec->flags) & SPEC_TIERS || (c->from && c->from->tier->machine) || (c->to && c->to->tier->machine)) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "disks of virtual machines cannot be compared");
 		err_remedy(e, "use isolation 'container', or compare inside the sandbox");
 		return -EOPNOTSUPP;

@@ -2,25 +2,18 @@
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
 #include "engine/sandbox/internal.h"
-#include "vm/host/host.h"
 
 int warden_first_group(struct warden_sandbox *s)
 {
-	if (s->vm && s->flags & SPEC_MEMORY)
-		return -1; /* its execs have the first ones */
-	if (s->vm && s->vm->group)
-		return -1;
-	if (s->vm)
-		return vm_group_fd(s->vm->group = 1, NULL);
-	return TAKE_FD(s->blank.group);
+	return s->tier->first_group ? s->tier->first_group(s) : TAKE_FD(s->blank.group);
 }
 
 int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e)
 {
 	int fd;
 
-	if (s->vm)
-		return vm_group(s, ret, ret_fd, e);
+	if (s->tier->group_new)
+		return s->tier->group_new(s, ret, ret_fd, e);
 	fd = groups_new(&s->groups, &w->env.cgroups, &s->blank.cgroup, blank_agent_uid(&s->blank), ret, e);
 
 	if (fd < 0)
@@ -34,24 +27,24 @@ int warden_group_for(struct warden *w, struct warden_sandbox *s, uint32_t group,
 {
 	/* Version 2 asks nothing of who is moved, and the files have one owner. */
 	const uid_t by = !s->blank.uid_base || w->env.cgroups.version == 2 ? blank_agent_uid(&s->blank) : s->blank.uid_base + uid;
-	int fd = s->vm ? vm_group_fd(group, e) : cgroup_child_open(&w->env.cgroups, &s->blank.cgroup, group, by);
+	int fd = s->tier->group_open ? s->tier->group_open(group, e) : cgroup_child_open(&w->env.cgroups, &s->blank.cgroup, group, by);
 
 	if (fd < 0)
-		return s->vm ? fd : err_sys(e, ERR_INTERNAL, fd, "open an exec group");
+		return s->tier->group_open ? fd : err_sys(e, ERR_INTERNAL, fd, "open an exec group");
 	*ret_fd = fd;
 	return 0;
 }
 
 int warden_group_kill(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
 {
-	if (s->vm)
-		return vm_group_say(s, VM_GROUP_KILL, group, e);
+	if (s->tier->group_kill)
+		return s->tier->group_kill(s, group, e);
 	return groups_kill(&s->groups, &w->env.cgroups, &s->blank.cgroup, group, e);
 }
 
 int warden_group_end(struct warden *w, struct warden_sandbox *s, uint32_t group, struct err *e)
 {
-	if (s->vm)
-		return vm_group_say(s, VM_GROUP_END, group, e);
+	if (s->tier->group_end)
+		return s->tier->group_end(s, group, e);
 	return groups_end(&s->groups, &w->env.cgroups, &s->blank.cgroup, group, e);
 }

@@ -6,6 +6,7 @@
 #include "engine/rootfs/root.h"
 #include "engine/sandbox/group.h"
 #include "engine/sandbox/sandbox.h"
+#include "engine/tier.h"
 #include "layers/layers.h"
 #include "layers/seal.h"
 
@@ -29,6 +30,7 @@ struct warden_sandbox {
 	struct sealing *sealing; /* under way, and it may still need us; or NULL */
 	struct restoring *restoring; /* its processes are not there yet; or NULL */
 	struct kernel_watched *watched; /* NULL: no memory limit, or a machine */
+	const struct tier_ops *tier;
 	struct machine *vm; /* what runs in it, when it is a virtual machine's jail; or NULL (vm/host/host.h) */
 };
 
@@ -44,6 +46,7 @@ struct sealing {
 
 struct warden {
 	struct env env;
+	const struct tier_ops *const *tiers; /* besides containers; NULL ends them, and there may be no list */
 	struct pool *pool; /* NULL: everything in the calling thread */
 	struct blank_start start;
 	struct guard guard; /* without a pool: of the last sandbox made */
@@ -67,7 +70,8 @@ struct warden {
 };
 
 /* --- sandbox.c --- */
-/* What is known of it before it is made. */
+extern const struct tier_ops container_tier;
+/* What is known of it before it is made: a container. */
 int sandbox_new(const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
 /* The container. Its agent is setting it up when this returns; on failure nothing is left but @s. */
 int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e);

@@ -28,7 +28,7 @@ static int may(const struct warden_sandbox *s, const struct spec_limits *l, stru
 {
 	const struct cgroup_limits *now = &s->blank.limits;
 
-	if (s->vm) {
+	if (s->tier->machine) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a running virtual machine cannot be changed");
 		err_remedy(e, "make another sandbox");
 		return -EOPNOTSUPP;

@@ -10,7 +10,6 @@
 #include "base/sys.h"
 #include "engine/blank/persist.h"
 #include "layers/memory.h"
-#include "vm/host/host.h"
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -131,9 +130,9 @@ void warden_cuts(struct warden *w, const struct warden_sandbox *s, struct memory
 {
 	struct layers_memory m;
 	struct err e = { 0 };
-	int r = s->vm ? 0 : layers_memory(w->layers, s->layer, s->layers, &m, &e);
+	int r = s->tier->machine ? 0 : layers_memory(w->layers, s->layer, s->layers, &m, &e);
 
-	if (r == 0 && !s->vm)
+	if (r == 0 && !s->tier->machine)
 		r = memory_cuts(m.meta, &m.head, ret, &e);
 	if (r < 0)
 		log_error("the list of a sandbox's cut connections is incomplete: %s", e.msg);
@@ -171,8 +170,8 @@ void warden_restoring(struct warden_sandbox *s, void *tag)
 {
 	if (s->restoring)
 		s->restoring->tag = tag;
-	if (s->vm)
-		s->vm->tag = tag;
+	if (s->tier->set_tag)
+		s->tier->set_tag(s, tag);
 }
 
 static int refused(const struct frame *f, struct err *e)

@@ -13,7 +13,6 @@
 #include "layers/layer_prealloc.h"
 #include "engine/blank/sweep.h"
 #include "engine/image/procfs.h"
-#include "vm/host/host.h"
 
 #include <poll.h>
 #include <sys/stat.h>
@@ -22,6 +21,17 @@
 #define WORKERS 8
 #define DYING_MS 5000
 #define UNPARKED 16 /* the newest ones keep all they were made with: most of them end soon */
+
+const struct tier_ops container_tier = { .name = "container" };
+
+/* NULL: not one of this warden's. */
+static const struct tier_ops *find_tier(const struct warden *w, uint32_t flags)
+{
+	for (const struct tier_ops *const *t = w->tiers; t && *t; t++)
+		if (flags & (*t)->flag)
+			return *t;
+	return flags & SPEC_TIERS ? NULL : &container_tier;
+}
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {
@@ -32,7 +42,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	w->alive = s;
 	w->counts.alive++;
 	/* A machine's memory is what its process has, and that is counted. */
-	if (s->memory && !(s->flags & SPEC_VM) && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
+	if (s->memory && !s->tier->machine && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
 		s->watched = kernel_watch_add(w->kernel, s->blank.pid, s->blank.pidfd, &s->blank.cgroup, s->memory, s->tenant, s->root.premount.writable);
 	else
 		return;
@@ -62,7 +72,7 @@ static void take_out(struct warden *w, struct warden_sandbox *s)
  */
 static void sandbox_park(struct warden_sandbox *s)
 {
-	if (s->parked || !s->blank.recorded || s->sealing || s->restoring || s->vm)
+	if (s->parked || !s->blank.recorded || s->sealing || s->restoring || s->tier->machine)
 		return;
 	s->parked = true;
 	fd_close(TAKE_FD(s->blank.userns));
@@ -91,7 +101,8 @@ static void forget(struct warden *w, struct warden_sandbox *s)
 
 	take_out(w, s);
 	sealing_leave(w, s);
-	vm_leave(w, s);
+	if (s->tier->forget)
+		s->tier->forget(w, s);
 	fd_close(s->blank.pidfd);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fd_close(fds[i]);
@@ -105,6 +116,7 @@ static void forget(struct warden *w, struct warden_sandbox *s)
 static int adopt(struct warden *w, const struct record *rec, struct err *e)
 {
 	struct warden_sandbox *s = calloc(1, sizeof(*s));
+	const struct tier_ops *tier;
 	int r;
 
 	if (!s)
@@ -130,6 +142,8 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	};
 	s->tenant = rec->spec_tenant;
 	s->flags = rec->spec_flags;
+	tier = find_tier(w, s->flags);
+	s->tier = tier ? tier : &container_tier;
 	s->late = rec->flags & RECORD_STEERED;
 	s->blank.steered = s->flags & SPEC_NET || s->late;
 	s->layers = rec->layers;
@@ -153,7 +167,9 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 		log_warn("slot %u: its warden ended while it was being restored", rec->slot);
 		return warden_destroy(w, s, e);
 	}
-	if (s->flags & SPEC_VM && (r = vm_adopt(w, s, rec, e)) < 0) {
+	r = !tier ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "its isolation is not one of this warden's") :
+	    tier->adopt ? tier->adopt(w, s, rec, e) : 0;
+	if (r < 0) {
 		log_error("slot %u: %s", rec->slot, e->msg);
 		return warden_destroy(w, s, e);
 	}
@@ -196,6 +212,7 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 	if (!w)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
 	w->done = w->timer = w->later = -1;
+	w->tiers = o->tiers;
 	r = env_open(&o->env, &w->env, e);
 	if (r < 0) {
 		free(w);
@@ -224,13 +241,9 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 	}
 	if (w->env.persist)
 		adopt_all(w);
-	/* What the last one left half-made goes, also when no machine is ever asked for again. */
-	if (w->env.vm[0] && w->env.persist && access(w->env.vm, F_OK) == 0) {
-		if (vm_open(w, e) < 0)
-			log_error("virtual machines: %s", e->msg);
-		else
-			vm_first_sweep(w);
-	}
+	for (const struct tier_ops *const *t = w->tiers; t && *t; t++)
+		if ((*t)->open)
+			(*t)->open(w);
 	if (o->pool) {
 		sweep_groups(&w->env, 0);
 		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :
@@ -249,7 +262,9 @@ void warden_free(struct warden *w)
 	if (!w)
 		return;
 	warden_compare_end(w);
-	vm_close(w);
+	for (const struct tier_ops *const *t = w->tiers; t && *t; t++)
+		if ((*t)->close)
+			(*t)->close(w);
 	while (w->alive) {
 		if (w->env.persist && !w->alive->restoring)
 			forget(w, w->alive);
@@ -262,7 +277,9 @@ void warden_free(struct warden *w)
 	workers_free(w->workers);
 	seal_free(w->retired);
 	layer_prealloc_free(w->prealloc);
-	vm_free(w);
+	for (const struct tier_ops *const *t = w->tiers; t && *t; t++)
+		if ((*t)->free)
+			(*t)->free(w);
 	sealing_end_all(w);
 	copy_pipeline_spare_free(w->spare); /* layers that are not settled give their pipelines back to it */
 	settles_free(w->settles);
@@ -377,29 +394,21 @@ int sandbox_persist(struct warden *w, struct warden_sandbox *s, struct err *e)
 		.cgroup_version = s->receipt.cgroup_version,
 		.filter_len = s->receipt.filter_len,
 		.idmapped = s->receipt.idmapped,
-		.kvm = s->vm && s->vm->accel == VM_KVM,
 		.disk = s->receipt.disk,
 		.inodes = s->receipt.inodes,
 		.spec_tenant = s->tenant,
 		.spec_flags = s->flags,
 		.layers = s->layers,
-		.flags = s->flags & (SPEC_MEMORY | SPEC_VM) ? RECORD_RESTORING : 0,
+		.flags = s->flags & SPEC_MEMORY || s->tier->machine ? RECORD_RESTORING : 0,
 	};
 	int more[FRAME_KEEP_VM_FDS];
 
 	memcpy(rec.image, s->image, sizeof(rec.image));
 	memcpy(rec.layer, s->layer, sizeof(rec.layer));
 	s->groups.last = s->groups.count = s->blank.grouped;
-	if (s->vm) {
-		if (s->vm->template)
-			memcpy(rec.vm_key, s->vm->template->key, sizeof(rec.vm_key));
-		rec.vm_cpu_base = s->vm->cpu_base;
-		rec.vm_side = VM_SIDE_VERSION;
-		vm_own_record(s->vm, &rec.vm);
-		more[0] = s->vm->side;
-		more[1] = s->vm->page;
-	}
-	return persist_start(&w->env, &s->blank, s->root.premount.meminfo, s->root.premount.writable, s->vm ? more : NULL, &rec, e);
+	if (s->tier->record)
+		s->tier->record(s, &rec, more);
+	return persist_start(&w->env, &s->blank, s->root.premount.meminfo, s->root.premount.writable, s->tier->record ? more : NULL, &rec, e);
 }
 
 /* Its mounts, unless it stands already. */
@@ -458,6 +467,7 @@ int sandbox_new(const struct sandbox_spec *spec, struct warden_sandbox **ret, st
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	root_init(&s->root);
 	blank_init(&s->blank);
+	s->tier = &container_tier;
 	r = new_handle(&s->handle, e);
 	if (r < 0) {
 		free(s);
@@ -500,6 +510,7 @@ static int create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	const struct sandbox_spec *asked = spec;
 	struct sandbox_spec settled;
 	struct warden_sandbox *s;
+	const struct tier_ops *tier;
 	int r = check(w, spec, e);
 
 	if (r < 0)
@@ -513,8 +524,11 @@ static int create(struct warden *w, const struct sandbox_spec *spec, struct ward
 			pool_share_many(w->pool, &settled);
 		spec = &settled;
 	}
-	if (spec->flags & SPEC_VM)
-		return vm_create(w, spec, ret, e);
+	tier = find_tier(w, spec->flags);
+	if (!tier)
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this isolation is not available here");
+	if (tier->create)
+		return tier->create(w, spec, ret, e);
 	r = sandbox_new(spec, &s, e);
 	if (r < 0)
 		return r;
@@ -567,9 +581,8 @@ int sandbox_end(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	restoring_leave(w, s);
 	sealing_leave(w, s);
-	if (s->vm)
-		s->vm->ends = true;
-	vm_leave(w, s);
+	if (s->tier->end)
+		s->tier->end(w, s);
 	groups_done(&s->groups);
 	if (s->blank.pidfd < 0) {
 		root_done(&s->root);
@@ -611,20 +624,20 @@ struct warden_sandbox *warden_next(struct warden *w, struct warden_sandbox *s)
 
 int warden_sock(const struct warden_sandbox *s)
 {
-	return s->vm ? s->vm->sock : s->blank.sock;
+	return s->tier->sock ? *s->tier->sock(s) : s->blank.sock;
 }
 
 void warden_let_go(struct warden_sandbox *s)
 {
 	if (s->blank.recorded)
-		fd_close(s->vm ? TAKE_FD(s->vm->sock) : TAKE_FD(s->blank.sock));
+		fd_close(s->tier->sock ? TAKE_FD(*s->tier->sock(s)) : TAKE_FD(s->blank.sock));
 }
 
 int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 {
 	*ret_sock = -1;
-	if (s->vm && s->blank.recorded)
-		return vm_attach(s, ret_sock, e);
+	if (s->tier->attach && s->blank.recorded)
+		return s->tier->attach(s, ret_sock, e);
 	return s->blank.recorded ? persist_attach(&s->blank, ret_sock, e) : 0;
 }
 
@@ -693,8 +706,8 @@ int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e)
 
 	if (r == 0)
 		r = cgroup_thaw(&w->env.cgroups, &s->blank.cgroup, e);
-	if (r == 0 && s->vm)
-		r = vm_run_again(s->vm, e);
+	if (r == 0 && s->tier->thaw)
+		r = s->tier->thaw(s, e);
 	if (r == 0 && s->blank.recorded && records_flag(&w->env.records, s->blank.slot, late_flag(s)) < 0)
 		log_error("slot %u: its record still has it as paused", s->blank.slot);
 	if (r == 0)

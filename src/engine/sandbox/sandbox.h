@@ -19,11 +19,13 @@
 #include "linux/cgroup.h"
 #include "proto/frame.h"
 
+struct tier_ops;
 struct warden;
 struct warden_sandbox;
 
 struct warden_opts {
 	struct env_opts env;
+	const struct tier_ops *const *tiers; /* besides containers (engine/tier.h): a list that NULL ends; NULL: none */
 	/* Blanks kept ready; 0 = none: everything happens in the calling thread. Who keeps (->env.state) has some. */
 	unsigned pool;
 	unsigned sockets; /* of the internet a sandbox may have, where the kernel bounds them; 0 = by its memory */

@@ -52,6 +52,27 @@ TEST(in_process_a_sandbox_lives_and_leaves_nothing)
 	CHECK_EQ(wt_children(getpid()), children);
 }
 
+TEST(an_isolation_that_the_warden_was_not_given_is_refused_and_never_a_container)
+{
+	struct warden *w = open_warden(0);
+	struct warden_sandbox *s = NULL;
+	struct sandbox_spec spec;
+	struct warden_counts n;
+	struct err e = { 0 };
+
+	CHECK(w);
+	wt_spec(&spec);
+	spec.flags |= SPEC_VM;
+	spec.limits.memory = 256 * MIB;
+	spec.limits.disk = 64 * MIB;
+	spec.nmounts = 0;
+	CHECK_EQ(warden_create(w, &spec, &s, &e), -EOPNOTSUPP);
+	CHECK(e.kind == ERR_UNSUPPORTED && !s);
+	warden_counts(w, &n);
+	CHECK_EQ(n.made, 0);
+	warden_free(w);
+}
+
 TEST(freeing_a_warden_ends_what_is_alive_even_frozen)
 {
 	unsigned fds = wt_fds(getpid()), children = wt_children(getpid());

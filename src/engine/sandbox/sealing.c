@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "engine/blank/persist.h"
 #include "layers/settle.h"
-#include "vm/host/host.h"
 
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -205,7 +204,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 		.prealloc = w->prealloc,
 		.promised = &w->promised,
 		.settles = w->settles,
-		.soon = (what & ~WARDEN_REFUSE_NETWORK) == WARDEN_MEMORY_SOON && !s->vm,
+		.soon = (what & ~WARDEN_REFUSE_NETWORK) == WARDEN_MEMORY_SOON && !s->tier->machine,
 		.refuses_network = what & WARDEN_REFUSE_NETWORK,
 		.paused = s->frozen,
 		.cgroups = &w->env.cgroups,
@@ -215,7 +214,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 		.side = -1,
 	};
 	struct manifest m = {
-		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_SYSTEM_LATER | SPEC_VM),
+		.flags = s->flags & (SPEC_READ_ONLY | SPEC_SYSTEM_WRITABLE | SPEC_SYSTEM_LATER | SPEC_TIERS),
 		.tenant = s->tenant,
 	};
 	int r = seal_allowed(w, s, id, e);
@@ -230,12 +229,12 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to seal a sandbox");
 	persist_settle(&s->blank);
 	/* A machine's memory is always part of it: its disk alone is in the middle of something. */
-	if (s->vm && from.refuses_network) {
+	if (s->tier->machine && from.refuses_network) {
 		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
 			    "connections of a virtual machine are not visible from outside");
 		err_remedy(e, "leave `network` out");
-	} else if (s->vm) {
-		r = vm_seal_begin(w, s, &from, e);
+	} else if (s->tier->seal_begin) {
+		r = s->tier->seal_begin(w, s, &from, e);
 	} else {
 		choose_joins(w, s, &from);
 		for (uint32_t n = 0; n < s->layers; n++) {
@@ -253,8 +252,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 	if (r == 0)
 		r = seal_start(w->workers, &from, &m, x, &x->seal, e);
 	if (r < 0) {
-		if (s->vm && from.disks)
-			vm_seal_end(w, s, &from, NULL);
+		if (s->tier->seal_end && from.disks)
+			s->tier->seal_end(w, s, &from, NULL);
 		fd_close(from.table);
 		free(x);
 		return r;
@@ -328,12 +327,20 @@ static bool settled(struct warden *w, struct work *work)
 {
 	struct seal *x = (struct seal *)(void *)work;
 
-	if (work->vm || x->kind != SEAL_SETTLE)
+	if (work->tier || x->kind != SEAL_SETTLE)
 		return false;
 	layers_settled(w->layers, &x->m, x->result);
 	settle_forget(w->settles, x->m.id, layers_unsettled(w->layers, x->m.id) == 0);
 	seal_retire(w->workers, x);
 	return true;
+}
+
+static bool tier_done(struct warden *w, struct warden_done *ret)
+{
+	for (const struct tier_ops *const *t = w->tiers; t && *t; t++)
+		if ((*t)->done && (*t)->done(w, ret))
+			return true;
+	return false;
 }
 
 bool warden_done(struct warden *w, struct warden_done *ret)
@@ -346,13 +353,13 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 		seal_retire(w->workers, TAKE_PTR(w->retired));
 	settle_due(w);
 	while ((work = w->workers ? workers_done(w->workers) : NULL)) {
-		if (work->vm)
-			vm_worked(w, work);
+		if (work->tier)
+			work->tier->worked(w, work);
 		else if (!settled(w, work)) /* else it may be freed by now */
 			break;
 	}
 	if (!work)
-		return (w->workers && restoring_done(w, ret)) || vm_done(w, ret);
+		return (w->workers && restoring_done(w, ret)) || tier_done(w, ret);
 	x = (struct seal *)(void *)work;
 	*ret = (struct warden_done){ .what = WARDEN_DONE_LOOKED, .tag = x->tag, .result = x->result };
 	if (x->kind == SEAL_VERIFY) {
@@ -382,8 +389,8 @@ bool warden_done(struct warden *w, struct warden_done *ret)
 			ret->result = layers_add(w->layers, &x->m, &ret->e);
 		if (s->sandbox) {
 			s->sandbox->sealing = NULL;
-			if (s->sandbox->vm)
-				vm_seal_end(w, s->sandbox, NULL, x);
+			if (s->sandbox->tier->seal_end)
+				s->sandbox->tier->seal_end(w, s->sandbox, NULL, x);
 		}
 		sealing_free(w, s);
 		if (ret->result == 0 && manifest_unsettled(&x->m)) {

@@ -4,7 +4,6 @@
 #include "engine/rootfs/premount.h"
 #include "engine/rootfs/shown.h"
 #include "engine/sandbox/internal.h"
-#include "vm/host/host.h"
 
 #include <sys/statfs.h>
 
@@ -14,8 +13,8 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	struct statfs fs;
 	int r;
 
-	if (s->vm)
-		return vm_stat(w, s, ret);
+	if (s->tier->stat)
+		return s->tier->stat(w, s, ret);
 	if (s->blank.cgroup.mask) {
 		r = cgroup_stat(&w->env.cgroups, &s->blank.cgroup, &st.group);
 		if (r < 0)
@@ -47,7 +46,7 @@ int warden_refresh(struct warden *w, const struct warden_sandbox *s)
 	struct procfs_memory m = { .limit = s->memory };
 	char text[PROCFS_MAX];
 
-	if (s->vm)
+	if (s->tier->machine)
 		return 0; /* the guest's own warden does it */
 	shown_memory(&w->env.cgroups, &s->blank.cgroup, &m);
 	return shown_write(s->root.premount.writable, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));

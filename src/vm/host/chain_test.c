@@ -6,6 +6,7 @@
 #include "layers/seal_impl.h"
 #include "layers/tree.h"
 #include "vm/host/host.h"
+#include "vm/host/tier.h"
 #include "vm/vmm/meta.h"
 
 #include <poll.h>
@@ -59,6 +60,7 @@ static void one_open(struct one *x)
 	snprintf(x->path, sizeof(x->path), "/var/tmp/vm-chain-XXXXXX");
 	CHECK(mkdtemp(x->path) != NULL);
 	x->w.vms = &x->v;
+	x->w.tiers = host_tiers;
 	x->w.env.persist = true;
 	x->v.dir = folder(x, "vm");
 	x->v.epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -74,6 +76,7 @@ static void one_open(struct one *x)
 	blank_init(&x->s.blank);
 	x->s.handle = 0x1234;
 	x->s.flags = SPEC_VM;
+	x->s.tier = &vm_tier;
 	x->m = x->s.vm = vm_machine_new(&x->spec);
 	x->m->sandbox = &x->s;
 	x->m->template = &x->t;

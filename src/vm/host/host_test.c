@@ -6,6 +6,7 @@
 #include "layers/sparse_copy.h"
 #include "layers/tree.h"
 #include "vm/host/host.h"
+#include "vm/host/tier.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -390,6 +391,7 @@ static void lone_open(struct lone *x)
 
 	*x = (struct lone){ .v = { .dir = -1 } };
 	x->w.vms = &x->v;
+	x->w.tiers = host_tiers;
 	for (unsigned i = 0; i < VM_FLATS; i++)
 		x->v.flat[i].ram = -1;
 	x->v.epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -398,6 +400,7 @@ static void lone_open(struct lone *x)
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	blank_init(&x->s.blank);
 	x->s.handle = 0x1234;
+	x->s.tier = &vm_tier;
 	x->m = x->s.vm = vm_machine_new(&spec);
 	CHECK(x->m != NULL);
 	x->m->sandbox = &x->s;

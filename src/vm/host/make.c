@@ -10,6 +10,7 @@
 #include "base/sys.h"
 #include "vm/host/files.h"
 #include "vm/host/host.h"
+#include "vm/host/tier.h"
 #include "vm/vmm/meta.h"
 
 #include <sys/epoll.h>
@@ -566,6 +567,7 @@ int vm_new_machine(struct warden *w, const struct sandbox_spec *spec, struct war
 		free(s);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
 	}
+	s->tier = &vm_tier;
 	s->vm->sandbox = s;
 	s->vm->accel = w->vms->accel;
 	list(w->vms, s->vm);

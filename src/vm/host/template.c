@@ -11,6 +11,7 @@
 #include "layers/tree.h"
 #include "vm/host/files.h"
 #include "vm/host/host.h"
+#include "vm/host/tier.h"
 #include "vm/vmm/meta.h"
 
 #include <dirent.h>
@@ -234,6 +235,7 @@ static int boot(struct warden *w, struct vm_template *t, const struct machine *l
 		free(s);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
 	}
+	s->tier = &vm_tier;
 	m->sandbox = s;
 	m->role = VM_TEMPLATE;
 	m->accel = like->accel;

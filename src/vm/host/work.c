@@ -1,5 +1,6 @@
 /* What takes long about virtual machines, for worker threads. None of it touches anything but what it is given. */
 #include "vm/host/host.h"
+#include "vm/host/tier.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "layers/sparse_copy.h"
@@ -327,7 +328,7 @@ struct vm_work *vm_work_new(enum vm_task task, struct err *e)
 	}
 	x->work.run = run;
 	x->work.end = end;
-	x->work.vm = true;
+	x->work.tier = &vm_tier;
 	/* A disk of a large image, and what another process may be at. */
 	x->work.slow = task == VM_PICTURE || task == VM_NEW;
 	x->task = task;

@@ -19,8 +19,8 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "proto/stash.h"
-#include "proto/warm.h"
 #include "proto/table.h"
+#include "proto/warm.h"
 
 #include <poll.h>
 #include <sys/mman.h>

@@ -1,8 +1,8 @@
 /* What can only be said of an object when all are known: who is at the other end, and what lies in between. */
 #include "memory/object.h"
-#include "memory/object_socket.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "memory/object_socket.h"
 
 #include <linux/kcmp.h>
 #include <poll.h>

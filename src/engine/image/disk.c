@@ -1,7 +1,7 @@
 #include "engine/image/disk.h"
 #include "base/base.h"
-#include "base/sys.h"
 #include "base/id.h"
+#include "base/sys.h"
 #include "linux/mount.h"
 
 #include <dirent.h>

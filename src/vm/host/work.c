@@ -1,11 +1,11 @@
 /* What takes long about virtual machines, for worker threads. None of it touches anything but what it is given. */
 #include "vm/host/host.h"
-#include "vm/host/tier.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "layers/sparse_copy.h"
 #include "layers/tree.h"
 #include "vm/host/files.h"
+#include "vm/host/tier.h"
 #include "vm/vmm/meta.h"
 
 #include <sys/file.h>

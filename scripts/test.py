@@ -143,7 +143,9 @@ class Part:
     def meson_setup(self, folder, *args, env=None):
         if os.path.exists(os.path.join(folder, 'build.ninja')):
             return True
-        shutil.rmtree(folder, ignore_errors=True)
+        for entry in glob.glob(os.path.join(folder, '*')):
+            if entry != LOGS:  # this run's own
+                shutil.rmtree(entry) if os.path.isdir(entry) and not os.path.islink(entry) else os.unlink(entry)
         return self.run(MESON, 'setup', folder, *args, env=env or {}) == 0
 
     def meson_test(self, folder, *suites):

@@ -152,7 +152,7 @@ show_daemon() {
 	printf '$ kill -9 %s\n' "$api"
 	kill -9 "$api" || return 1
 	client $'line 1\nline 2\nline 3\nline 4\nline 5\nline 6' logs --follow demo "$id"
-	wait_for 'started again' || return 1
+	wait_for 'starting it again' || return 1
 	printf '  the API process is now %s\n' "$(child cloche-serve)"
 	[ "$(child cloche-serve)" != "$api" ] || wrong 'it was not killed'
 	"$cloche" logs --list --json demo | ID=$id /usr/bin/python3 -c '

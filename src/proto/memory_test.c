@@ -37,7 +37,7 @@ TEST(an_image_that_is_right_passes)
 
 TEST(a_head_that_is_wrong_is_refused)
 {
-	WRONG(im.head.magic++, "none");
+	WRONG(im.head.magic++, "invalid");
 	WRONG(im.head.version++, "version");
 	WRONG(im.head.arch = 3, "architecture");
 	WRONG(im.head.page_size = 4097, "page size");
@@ -51,7 +51,7 @@ TEST(a_head_that_is_wrong_is_refused)
 	WRONG(im.head.section[0].off = 0, "place");
 	WRONG(im.head.section[3].n = UINT64_MAX, "length");
 	WRONG(im.head.section[MEM_S_BYTES].n++, "length");
-	WRONG(im.head.section[0].n = 0, "none");
+	WRONG(im.head.section[0].n = 0, "missing");
 	test_image_make(&im);
 	for (size_t n = 0; n < sizeof(im); n += 8)
 		CHECK_EQ(mem_check(&im, n, &got, NULL), -EBADMSG);
@@ -64,7 +64,7 @@ TEST(a_process_that_is_wrong_is_refused)
 	WRONG(im.proc[1].parent = 1, "parent");
 	WRONG(im.proc[0].pid = im.proc[0].pgid = im.proc[0].sid = 1, "");
 	WRONG(im.proc[1].pid = 3, "id"); /* a thread's */
-	WRONG(im.proc[1].pgid = 99, "nobody");
+	WRONG(im.proc[1].pgid = 99, "does not exist");
 	WRONG(im.proc[1].sid = 10, "group");
 	WRONG(im.proc[0].exec = 1, "exec");
 	WRONG(im.proc[0].tty = 1, "terminal");

@@ -130,7 +130,7 @@ TEST(random_bytes_and_wrong_sizes_make_nothing_and_end_the_connection)
 	CHECK_EQ(made(c), 0);
 	for (int i = 0; i < 200 && wt_fds(w.pid) != fds; i++)
 		wt_sleep_ms(5);
-	CHECK(wt_fds(w.pid) <= fds + 40); /* the pool's blanks may have come meanwhile */
+	CHECK(wt_fds(w.pid) <= fds + 60); /* the pool's two blanks may have come meanwhile; 200 connections would be more */
 	CHECK_EQ(wt_stop(&w), 0);
 	CHECK_EQ(rmdir(dir), 0);
 }

@@ -20,8 +20,8 @@ LIST = 'tests/messages.txt'
 
 SAYS = {
     'err_set', 'err_sys', 'err_wrap', 'err_remedy', 'log_error', 'log_warn', 'log_info', 'show_warn', 'proc_refuse',
-    'jin_bad', 'json_read_bad', 'probe_say', 'probe_end', 'bad', 'refuse', 'tar_skip', 'say', 'advise', 'NEED', 'damaged', 'odd',
-    'give_up', 'lost', 'box_lose', 'box_discard', 'plan_refuse', 'broken', 'invalid', 'too_large', 'check_one',
+    'json_read_bad', 'probe_say', 'probe_end', 'bad', 'refuse', 'tar_skip', 'say', 'advise', 'NEED', 'damaged', 'odd',
+    'give_up', 'lost', 'sandbox_lose', 'sandbox_discard', 'plan_refuse', 'broken', 'invalid', 'too_large', 'check_one',
 }
 # Kernel files, SQL, header lines, programs: texts that are read by programs, or by us.
 SILENT = {

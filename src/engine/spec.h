@@ -23,7 +23,7 @@
 #define SPEC_VM 32U /* in a virtual machine of its own (docs/design/0011-vm.md); no mounts then */
 #define SPEC_TIERS SPEC_VM /* the flags that choose a tier (engine/tier.h); none: a container */
 /*
- * With SYSTEM_WRITABLE: not before somebody comes who may change it (warden/system.h). A wish: where it cannot be put
+ * With SYSTEM_WRITABLE: not before somebody comes who may change it (engine/sandbox/system.c). A wish: where it cannot be put
  * off it is there from the start
  */
 #define SPEC_SYSTEM_LATER 64U

@@ -1,6 +1,6 @@
 /*
  * Work that takes long, done by threads of its own while the warden serves: what it needs it brings along, and it sees
- * nothing else. What is done comes back by work_done() to who gave it.
+ * nothing else. What is done comes back by workers_done() to who gave it.
  */
 #pragma once
 #include <stdbool.h>

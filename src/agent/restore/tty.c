@@ -275,7 +275,7 @@ static int make_external(struct restore *r, uint32_t exec, enum mem_role role, i
 	out = ends[1];
 	if (s < 0)
 		return s;
-	sys_fchmod(out, 0666); /* as the daemon makes them: see exec_start.c of the service */
+	sys_fchmod(out, 0666); /* as the daemon makes them: see service/exec/start.c */
 	/* What the pipe could hold. One the user's limit does not allow stays as pipes are. */
 	if (x->pipe_flags[role] > 4096)
 		sys_fcntl(out, F_SETPIPE_SZ, (long)x->pipe_flags[role]);

@@ -69,7 +69,7 @@ void net_send_sandbox(struct net_run *r); /* its policy, its sockets when egress
 void net_put_done(struct net_run *r, int errnum); /* egress has answered */
 void net_put_fail(struct net_run *r, int ret, const struct err *e);
 
-/* net_log.c */
+/* log.c */
 void net_log_stream(struct net_run *r, const struct egress_stream *x, bool lookup);
 void net_log_seen(struct net_run *r, const char *rule); /* one was let through that needs it, in mode observe */
 void net_log_unknown(struct service *s, const struct egress_stream *x);

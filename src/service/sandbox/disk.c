@@ -176,7 +176,8 @@ static void on_made(void *arg, int r, const struct err *e)
 	x->r = r;
 	if (e)
 		x->e = *e;
-	if (r == 0 && x->ops && b->opened)
+	/* It may have been deleted while the start was stored. */
+	if (r == 0 && x->ops && b->opened && b->state != SANDBOX_ENDING)
 		become_running(b, &x->who);
 	if (r == 0 && b->state == SANDBOX_RUNNING)
 		begin_again(b);

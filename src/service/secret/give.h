@@ -52,7 +52,7 @@ void secrets_free(struct sandbox *b);
 
 /* "NAME=VALUE" of those given as env, each ended by a NUL, added to @text, which the caller wipes; their number. */
 int secrets_env(const struct sandbox *b, struct buf *text, struct err *e);
-/* --- injected ones (secret_inject.c) --- */
+/* --- injected ones (inject.c) --- */
 
 bool secrets_need_ca(const struct sandbox_request *w); /* something is injected into TLS, or a rule says +terminate */
 int secrets_check_inject(struct service *s, const struct sandbox_request *w, const struct secret_use *u,

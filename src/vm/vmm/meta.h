@@ -1,6 +1,6 @@
 /*
  * META: one machine's state but for its memory and disks. A head of fixed size, then what carries its channels
- * (carry_save()), then QEMU's device state. PAGES: the memory that differs from what the machine was cloned from.
+ * (carry.h), then QEMU's device state. PAGES: the memory that differs from what the machine was cloned from.
  */
 #pragma once
 #include <assert.h>

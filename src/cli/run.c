@@ -251,7 +251,7 @@ static int tell(struct run *r, struct err *e)
 	if (v->cause == VERDICT_EXITED || v->cause == VERDICT_SIGNALED)
 		return 0;
 	if (v->cause == VERDICT_OUTPUT)
-		snprintf(dropped, sizeof(dropped), " (%llu bytes omitted)",
+		snprintf(dropped, sizeof(dropped), " (%llu bytes left out)",
 			 (unsigned long long)(capture_dropped(&r->out.capture) + capture_dropped(&r->err.capture)));
 	fprintf(stderr, "cloche: %s: %s%s\n", verdict_name(v->cause), v->detail, dropped);
 	return 0;

@@ -147,7 +147,7 @@ void verdict_make(const struct verdict_in *in, struct verdict *ret)
 		say_disk(in, &v);
 	} else if (in->truncated && !v.signal) {
 		say(&v, VERDICT_OUTPUT, in->output_limit, in->output,
-		    "exit code %d; %llu bytes of output were omitted: the middle of what exceeded the limit "
+		    "exit code %d; %llu bytes of output, more than the limit: its middle is left out "
 		    "(--output-limit)",
 		    v.exit_code, ULL(in->output));
 	} else {

@@ -35,7 +35,7 @@ def test_exec_in_the_background_says_when_it_ends(daemon, box):
     r = daemon.cli("exec", "-d", "--timeout", "2h", box, "--", "sleep", "999")
     x = r.text.strip()
     at = daemon.get(f"/v1/sandboxes/{box}/execs/{x}").json["ends_at"]
-    told = re.search(r"ended at (\S+);", r.err.decode()).group(1)
+    told = re.search(r"it ends at (\S+);", r.err.decode()).group(1)
     assert r.code == 0 and told[:15] == at[:15] and "--timeout 0" in r.err.decode(), (r, at)
     daemon.post(f"/v1/sandboxes/{box}/pause")
     assert daemon.get(f"/v1/sandboxes/{box}/execs/{x}").json["ends_at"] is None

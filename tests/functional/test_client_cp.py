@@ -117,7 +117,7 @@ def test_cp_of_several_goes_into_a_folder_or_not_at_all(daemon, box, tmp_path):
     for name in "ab":
         (tmp_path / name).write_text(name)
     several = (tmp_path / "a", tmp_path / "b")
-    assert "no folder inside" in host.one_line(daemon.cli("cp", *several, f"{box}:both"))
+    assert "not a folder inside" in host.one_line(daemon.cli("cp", *several, f"{box}:both"))
     assert daemon.cli("cp", "-r", *several, f"{box}:both/").code == 0 and daemon.cli("cp", *several, f"{box}:both").code == 0
     inside = (f"{box}:both/a", f"{box}:both/b")
     assert "no folder here" in host.one_line(daemon.cli("cp", *inside, tmp_path / "out")) and not (tmp_path / "out").exists()

@@ -327,7 +327,7 @@ def test_a_signature_is_verified_when_asked_and_one_that_does_not_fit_is_refused
         c = checkpoint(there, there.create(user="root"))
         stranger = export(there, c)
     assert bring(d, stranger).status == 201
-    assert "not trusted" in error(bring(d, stranger, "?verify=true"), 422, "refused")["message"]
+    assert "untrusted key" in error(bring(d, stranger, "?verify=true"), 422, "refused")["message"]
 
 
 def test_a_slow_reader_and_one_that_goes_away(d, golden):

@@ -413,7 +413,7 @@ def test_an_address_in_use_is_told(place):
 
 def test_files_that_may_not_grow_are_told(place):
     line = refuse("--data", place / "data", "--listen", "127.0.0.1:0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
-    assert "cannot be written to" in line, line
+    assert "not writable" in line, line
 
 
 def test_sockets_of_systemd_are_served_and_it_is_told(serve, place):
@@ -493,7 +493,7 @@ def test_without_root_it_says_what_to_do(place):
         os.setuid(65534)
 
     text = refuse("--data", place / "data", preexec_fn=drop)
-    assert "needs root" in text and "sudo" in text and "cloche run" in text
+    assert "must run as root" in text and "sudo" in text and "cloche run" in text
 
 
 def test_the_documentation_has_every_key_and_its_example_is_good(place):

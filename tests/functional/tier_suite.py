@@ -131,16 +131,6 @@ def test_streams_can_be_opened_by_their_names(tier, box):
     streams_have_names(tier, box)
 
 
-def test_streams_can_be_opened_by_their_names_in_copies(tier, clean):
-    b = tier.create()
-    tier.start(b, "exec sleep 999")
-    fork, = tier.call("POST", b, "/fork", {"memory": True}, 201).json["sandboxes"]
-    streams_have_names(tier, fork)
-    tier.delete(fork)
-    tier.call("POST", b, "/hibernate")
-    streams_have_names(tier, b)
-
-
 def test_much_output_is_cut_in_the_answer_and_whole_in_the_spool(tier, box):
     r = tier.sh(box, "seq 1 300000", output_limit="64K")
     want = "".join(f"{i}\n" for i in range(1, 300001)).encode()
@@ -255,6 +245,16 @@ def identity(tier, box):
     rand, machine, generation, name, now = r["stdout"].split()
     assert abs(int(now) - time.time()) < 30, r
     return rand, machine, generation, name
+
+
+def test_streams_can_be_opened_by_their_names_in_copies(tier, clean):
+    b = tier.create()
+    tier.start(b, "exec sleep 999")
+    fork, = tier.call("POST", b, "/fork", {"memory": True}, 201).json["sandboxes"]
+    streams_have_names(tier, fork)
+    tier.delete(fork)
+    tier.call("POST", b, "/hibernate")
+    streams_have_names(tier, b)
 
 
 def test_a_checkpoint_with_memory_goes_on_in_new_ones_and_in_place(tier, clean):

@@ -113,7 +113,7 @@ int conn_curl_error(const struct conn *c, CURLcode code, const char *detail, str
 					"the socket does not exist";
 	if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST) {
 		err_set(e, ERR_NOT_FOUND, -ECONNREFUSED, "no daemon answers at %.100s: %.100s", where, why);
-		err_remedy(e, "start `cloche serve`, or set CLOCHE_URL");
+		err_remedy(e, "start `cloche serve`, or correct the address (--url, CLOCHE_URL)");
 		return -ECONNREFUSED;
 	}
 	if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {

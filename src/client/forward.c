@@ -212,7 +212,7 @@ static int read_spec(const char *text, struct listener *ret, struct err *e)
 		r = parse_u64(first, &local, NULL);
 	if (r < 0 || !port || port > UINT16_MAX || local > UINT16_MAX) {
 		err_set(e, ERR_INVALID, -EINVAL, "invalid port '%.40s'", text);
-		err_remedy(e, "use PORT or LOCAL:PORT, as 8000 or 9000:8000");
+		err_remedy(e, "use PORT or LOCAL:PORT, as 8000 or 9000:8000; a port is at most 65535");
 		return -EINVAL;
 	}
 	*ret = (struct listener){ .fd = -1, .local = (uint16_t)local, .port = (uint16_t)port };

@@ -35,6 +35,25 @@ def test_json_is_strict(d, body):
     error(d.post("/v1/sandboxes", body), 400, "invalid")
 
 
+@pytest.mark.parametrize("body, says", [
+    ({"cpus": 0.0001}, "'cpus' must be at least 0.001, or 0 (got 0.0001)"), ({"memory": -1}, "'memory' must be a whole number between 0 and 9e15 (got -1)"),
+    ({"pids": 1.5}, "'pids' must be a whole number between 0 and 9e15 (got 1.5)"),
+])
+def test_a_wrong_number_is_named_with_its_value(d, body, says):
+    assert error(d.post("/v1/sandboxes", body), 400, "invalid")["message"] == says
+
+
+@pytest.mark.parametrize("body, says, near", [
+    ({"command": ["true"]}, "'command': unknown field", "did you mean 'cmd'?"), ({"cmd": ["true"], "shell": "true"}, "'cmd' only one of `cmd`, `shell` and `code` may be given", None),
+    ({"cmd": []}, "'cmd' must have at least one string, the program", None), ({}, "'cmd' one of `cmd` (an array of strings), `shell` and `code` (strings) is required", None),
+])
+def test_an_exec_without_one_command_says_what_is_wrong(d, body, says, near):
+    box = d.post("/v1/sandboxes", {}).json["id"]
+    e = error(d.post(f"/v1/sandboxes/{box}/execs", body), 400, "invalid")
+    assert (e["message"].replace("'cmd':", "'cmd'"), e["remedy"]) == (says, near)
+    assert d.delete(f"/v1/sandboxes/{box}").status == 204
+
+
 def test_what_is_too_large(d):
     error(d.post("/v1/sandboxes", b" " * (4 << 20) + b"{}"), 413, "too_large")
     error(d.get("/v1/sandboxes/" + "x" * 9000), 414, "too_large")

@@ -427,7 +427,7 @@ void get_files(void *arg, struct http_req *q, const struct route *r)
 		watch_files(f);
 	else {
 		err_set(&e, ERR_INVALID, -EINVAL,
-			"op must be stat, list, archive or watch, or be left out to read the file");
+			"op must be stat, list, archive or watch, or be left out to read the file (got '%.40s')", op);
 		file_call_fail(f, &e);
 	}
 }
@@ -468,7 +468,7 @@ static int read_mode(const struct http_req *q, uint32_t *ret, unsigned *flags, s
 	if (!text)
 		return 0;
 	if (!*text || strlen(text) > 5 || strspn(text, "01234567") != strlen(text))
-		return err_set(e, ERR_INVALID, -EINVAL, "mode must be octal, as 0644");
+		return err_set(e, ERR_INVALID, -EINVAL, "mode must be octal, as 0644 (got '%.40s')", text);
 	for (const char *p = text; *p; p++)
 		mode = mode * 8 + (uint32_t)(*p - '0');
 	*ret = mode & 0777;

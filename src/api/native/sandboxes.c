@@ -250,7 +250,8 @@ static int read_filter(struct call *c, struct filter *f, struct err *e)
 			      .name = http_query(c->q, "name"),
 			      .cursor = http_query(c->q, "cursor") };
 	if (f->state && !is_state(f->state))
-		return err_set(e, ERR_INVALID, -EINVAL, "state must be running, paused, hibernated, stopped or lost");
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "state must be running, paused, hibernated, stopped or lost (got '%.40s')", f->state);
 	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
 		return err_set(e, ERR_INVALID, -EINVAL, "limit must be 1 to %d", LIST_MAX);
 	f->limit = (size_t)n;

@@ -40,6 +40,7 @@ static struct token *call_token(struct call *c)
 	if (k && may_see(&c->who, k))
 		return k;
 	err_set(&e, ERR_NOT_FOUND, -ENOENT, "no token '%.64s'", id);
+	err_remedy(&e, "`cloche token ls` (GET /v1/tokens) lists ids; a token itself is not an id");
 	call_fail(c, &e);
 	return NULL;
 }

@@ -98,6 +98,7 @@ struct exec *exec_find(struct sandbox *b, const char *id, struct err *e)
 			;
 	if (!x || !*id) {
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no exec '%.64s' in this sandbox", id);
+		err_remedy(e, "`cloche logs --list SANDBOX` (GET …/execs) lists the execs");
 		return NULL;
 	}
 	return x;

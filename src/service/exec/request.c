@@ -29,8 +29,15 @@ static void read_cmd(struct json_read *j, struct exec_request *x)
 		return;
 	if (cmd)
 		n = json_array_size(cmd);
-	if (!!cmd + !!shell + !!code != 1 || !n) {
-		json_read_bad(j, "cmd", "one of `cmd` (an array of strings), `shell` and `code` (strings) is required");
+	/* read_all() reports it, after an unknown key: that may be a misspelt `cmd`. */
+	if (!cmd && !shell && !code)
+		return;
+	if (!!cmd + !!shell + !!code > 1) {
+		json_read_bad(j, "cmd", "only one of `cmd`, `shell` and `code` may be given");
+		return;
+	}
+	if (!n) {
+		json_read_bad(j, "cmd", "must have at least one string, the program");
 		return;
 	}
 	text[2] = shell;
@@ -178,7 +185,11 @@ static int read_all(const struct service_opts *o, const struct sandbox_request *
 		x->timeout_ms = o->exec_timeout_max_ms;
 	if (cwd && *cwd && j.r == 0 && copy_cwd(w, cwd, &x->cwd) < 0)
 		j.r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
-	return json_read_end(&j);
+	if (json_read_end(&j) < 0)
+		return -EINVAL;
+	if (!x->argc)
+		json_read_bad(&j, "cmd", "one of `cmd` (an array of strings), `shell` and `code` (strings) is required");
+	return j.r;
 }
 
 int exec_request_parse(const struct service_opts *o, const struct sandbox_request *w, const json_t *from,

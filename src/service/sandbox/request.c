@@ -154,7 +154,8 @@ int user_parse_ids(const char *text, struct user_request *ret, struct err *e)
 
 	if (r == 0 && u.named)
 		r = err_set(e, ERR_INVALID, -EINVAL,
-			    "'user' must be user, root, \"UID\" or \"UID:GID\" up to 65535 here");
+			    "'user' must be user, root, \"UID\" or \"UID:GID\" up to 65535 for a sandbox (got '%.40s'); "
+			    "only an exec accepts other names", text);
 	if (r == 0)
 		*ret = u;
 	return r;
@@ -374,7 +375,8 @@ static void read_files(const struct service_opts *o, struct json_read *j, bool a
 	}
 	if (hostname[0] == '-' || hostname[0] == '.' || !*hostname || strspn(hostname, fit_host) != strlen(hostname))
 		json_read_bad(j, "hostname",
-			      "must consist of letters, digits, '-' and '.', and start with a letter or digit");
+			      "must consist of letters, digits, '-' and '.', and start with a letter or digit (got '%.60s')",
+			      hostname);
 	if (strcmp(storage, "memory") && strcmp(storage, "disk"))
 		json_read_bad(j, "storage", "must be \"memory\" or \"disk\"");
 	else if (tier && strcmp(storage, "disk"))

@@ -119,8 +119,8 @@ static int check_value(const char *value, size_t len, struct err *e)
 	while (n && (value[n - 1] == '\n' || value[n - 1] == '\r'))
 		n--;
 	if (n < MASK_VALUE_MIN) {
-		err_set(e, ERR_INVALID, -EINVAL, "'value' must have at least %u bytes, without the final newline",
-			MASK_VALUE_MIN);
+		err_set(e, ERR_INVALID, -EINVAL, "'value' must have at least %u bytes, without the final newline (got %zu)",
+			MASK_VALUE_MIN, n);
 		err_remedy(e, "a shorter value cannot be masked: it would match everywhere");
 		return -EINVAL;
 	}

@@ -132,12 +132,15 @@ static bool number(struct json_read *j, const char *key, const json_t *v, double
 		*ret = (uint64_t)(d * scale + 0.5);
 		/* What is so small that nothing is left of it would mean "no limit". */
 		if (d > 0 && !*ret) {
-			json_read_bad(j, key, "must be at least %g, or 0 (got %g)", d, 1 / scale);
+			json_read_bad(j, key, "must be at least %g, or 0 (got %g)", 1 / scale, d);
 			return false;
 		}
 		return true;
 	}
-	json_read_bad(j, key, "must be a valid number");
+	if (scale > 1)
+		json_read_bad(j, key, "must be between 0 and %g (got %.15g)", 9e15 / scale, d);
+	else
+		json_read_bad(j, key, "must be a whole number between 0 and 9e15 (got %.15g)", d);
 	return false;
 }
 

@@ -35,8 +35,10 @@ struct template *template_find(struct service *s, const struct tenant *tenant, c
 
 	template_key(tenant, name, key);
 	t = map_get(&s->templates, key);
-	if (!t)
+	if (!t) {
 		err_set(e, ERR_NOT_FOUND, -ENOENT, "no template '%.64s'", name);
+		err_remedy(e, "`cloche template ls` (GET /v1/templates) lists the templates");
+	}
 	return t;
 }
 

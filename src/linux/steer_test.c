@@ -437,7 +437,7 @@ TEST(a_flood_of_connections_is_cut_short)
 		took = clock_mono_ns() - from;
 	} while (no < 2000 && took < 3000000000ULL);
 	printf("# %u passed and %u did not in %llu ms\n", yes, no, (unsigned long long)took / 1000000);
-	CHECK(yes > 500);
+	CHECK(yes > 100);
 	CHECK(yes <= 4000 + 2200 * (took / 1000000 + 10) / 1000);
 	/* Its own services are not counted. */
 	fd_close(s[STEER_DNS_TCP]);
@@ -468,7 +468,7 @@ TEST(a_flood_of_questions_is_cut_short)
 		took = clock_mono_ns() - from;
 	} while (asked < 20000 && took < 3000000000ULL);
 	printf("# %u of %u came in %llu ms\n", came, asked, (unsigned long long)took / 1000000);
-	CHECK(came > 500);
+	CHECK(came > 100);
 	CHECK(came <= 4000 + 2200 * (took / 1000000 + 10) / 1000);
 	fd_close_many(s, STEER_SOCKETS);
 }

@@ -47,7 +47,7 @@ bool exec_set_state(struct exec *x, enum exec_state to)
 {
 	if (!exec_may_become(x->state, to)) {
 #ifdef CLOCHE_FAULTS
-		assert(!"a change of state that is not in the table");
+		assert(0); /* a change of state that is not in the table */
 #endif
 		log_error("bug: exec %s is %s and was to become %s: refused", x->id, exec_state_name(x->state),
 			  exec_state_name(to));

@@ -77,7 +77,7 @@ bool sandbox_set_state(struct sandbox *b, enum sandbox_state to)
 {
 	if (!sandbox_may_become(b->state, to)) {
 #ifdef CLOCHE_FAULTS
-		assert(!"a change of state that is not in the table");
+		assert(0); /* a change of state that is not in the table */
 #endif
 		log_error("bug: sandbox %s is %s and was to become %s: refused", b->id, sandbox_state_name(b->state),
 			  sandbox_state_name(to));
@@ -146,7 +146,7 @@ void sandbox_note_state(struct sandbox *b, const struct who *who, const char *ki
 
 	if (!c || c->state != b->state) {
 #ifdef CLOCHE_FAULTS
-		assert(!"a record of a change of state that was not made");
+		assert(0); /* a record of a change of state that was not made */
 #endif
 		log_error("bug: sandbox %s is %s, and %s was to be noted", b->id, sandbox_state_name(b->state), kind);
 	}

@@ -244,8 +244,7 @@ static int parse_hostname(struct options *o, const char *arg, struct err *e)
 
 	if (!*arg || *arg == '-' || *arg == '.' || arg[strspn(arg, fit)])
 		return err_set(e, ERR_INVALID, -EINVAL,
-			       "must consist of letters, digits, '-' and '.', and start with a letter or digit (got '%.60s')",
-			       arg);
+			       "must consist of letters, digits, '-' and '.', and start with a letter or digit");
 	return copy(o->spec.hostname, sizeof(o->spec.hostname), arg, "name", e);
 }
 

@@ -86,7 +86,7 @@ def test_a_machine_of_another_version_is_lost_and_the_log_says_why(tier):
     records.write_bytes(data)
     tier.d.start()
     eventually(lambda: tier.state(b) == "lost", LONG)
-    assert "of a newer version of cloche" in tier.d.output, tier.d.output
+    assert "to a newer version of cloche" in tier.d.output, tier.d.output
     eventually(lambda: len(machines(tier)) == 0 and store(tier)[1] == [], LONG)
     tier.delete(b)
 

@@ -118,10 +118,10 @@ TEST(a_nul_byte_and_a_long_line_are_errors)
 
 	conf_init(&c);
 	CHECK(conf_parse(&c, "f", "pool = 1\0\n", 10, &e) < 0);
-	CHECK_CONTAINS(e.msg, "f:1: a NUL byte");
+	CHECK_CONTAINS(e.msg, "f:1: contains a NUL byte");
 	memset(line, 'x', sizeof(line));
 	CHECK(conf_parse(&c, "f", line, sizeof(line), &e) < 0);
-	CHECK_CONTAINS(e.msg, "f:1: a line of 3072 bytes");
+	CHECK_CONTAINS(e.msg, "f:1: contains a line of 3072 bytes");
 }
 
 TEST(a_list_has_an_end)

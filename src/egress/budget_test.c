@@ -15,7 +15,7 @@ TEST(a_stream_may_begin_until_a_budget_is_used_up)
 	m.counts.connections++;
 	CHECK_CONTAINS(meter_stream(&m, &tree), "connections");
 	m.budget = (struct egress_budget){ .concurrent = 1000 };
-	CHECK_CONTAINS(meter_stream(&m, &tree), "at once");
+	CHECK_CONTAINS(meter_stream(&m, &tree), "concurrent");
 	m.budget = (struct egress_budget){ .bytes_out = 1000 };
 	CHECK_CONTAINS(meter_stream(&m, &tree), "outgoing bytes");
 	m.budget = (struct egress_budget){ 0 };

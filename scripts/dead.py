@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Finds what nobody uses: functions and variables that a header in src/ declares and no .c file of src/ or tests/ names,
+"""Finds what is not used: functions and variables that a header in src/ declares and no .c file of src/ or tests/ names,
 but for the one that defines them.
 
 Prints file:line for each and exits 1.
@@ -45,7 +45,7 @@ def dead(root):
         where = used[name]
         # Once in the header, once where it is defined.
         if where.count(path) <= 1 and len(where) <= 2 and len(set(where)) == len(where):
-            yield f'{os.path.relpath(path, root)}:{line}: nobody uses {name}'
+            yield f'{os.path.relpath(path, root)}:{line}: {name} is not used'
 
 
 def main():

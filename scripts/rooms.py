@@ -26,7 +26,7 @@ UPWARDS = {  # (caller, callee): (functions, why)
     ('sandbox', 'network'): ('net_request_copy net_request_free net_request_parse net_request_same net_request_write',
                              'a part of what a create asks for'),
     ('sandbox', 'secret'): ('secret_uses_done secret_uses_parse secret_uses_same secret_uses_write', 'likewise'),
-    ('sandbox', 'checkpoint'): ('checkpoint_make_hidden', 'hibernation is a checkpoint that nobody sees'),
+    ('sandbox', 'checkpoint'): ('checkpoint_make_hidden', 'hibernation is a checkpoint that is not listed'),
     ('sandbox', 'template'): ('pool_yield sandbox_from_pool', 'a create takes one that is ready, or its room'),
     ('network', 'exec'): ('exec_start_waiting', 'the first exec waits for egress'),
     ('checkpoint', 'template'): ('template_on', 'a checkpoint that a template is based on cannot be deleted'),

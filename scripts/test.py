@@ -222,7 +222,7 @@ def part_layers(p):
                            ('b.c', 'int f = a_used(1); /* and a_dead(1) */\n')):
             with open(os.path.join(tmp, 'src', name), 'w', encoding='utf-8') as f:
                 f.write(text)
-        p.check('a function that nobody calls is found', p.run('scripts/dead.py', tmp) == 1)
+        p.check('a function that is not called is found', p.run('scripts/dead.py', tmp) == 1)
     p.check('messages are plain and listed in tests/messages.txt', p.run('scripts/messages.py', '--check') == 0)
     with tempfile.TemporaryDirectory() as tmp:
         for folder in ('src/base', 'tests'):

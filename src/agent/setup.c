@@ -1,5 +1,5 @@
 /*
- * From an anonymous blank to somebody's sandbox: attach what the host mounted, enter it, lock the rest. The image may
+ * From an anonymous blank to the sandbox of a request: attach what the host mounted, enter it, lock the rest. The image may
  * be hostile, so every path in it is resolved inside it, and nothing of it has run yet.
  */
 #include "agent/agent.h"

@@ -25,7 +25,7 @@ struct refused {
 	uint64_t drain_until;
 	uint32_t who; /* seq of the WHO; 0: none */
 	uint32_t pid;
-	uint64_t until; /* until when the answer to the WHO is awaited */
+	uint64_t until; /* deadline for the answer to WHO */
 	char reason[EGRESS_TEXT_MAX], rule[NET_RULE_TEXT], command[EGRESS_TEXT_MAX];
 };
 

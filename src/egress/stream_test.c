@@ -238,7 +238,7 @@ TEST(a_name_that_leads_to_a_private_address_is_refused_and_the_owner_is_asked_wh
 	CHECK_STR(w.last.command, "curl x");
 	CHECK_CONTAINS(w.last.reason, "169.254.169.254, a cloud's metadata service");
 	CHECK_STR(w.last.rule, "");
-	/* The second one waits for nobody, and is only counted. */
+	/* The second one does not wait, and is only counted. */
 	client = cell_dial(&w, &c, addr, 443);
 	CHECK(client >= 0);
 	CHECK(is_reset(client));

@@ -18,9 +18,9 @@ struct work {
 	bool quiet; /* ended by the worker: it does not come back */
 	/*
 	 * What may take minutes, each kind for reasons of its own: neither ever has all workers, both together leave one free, and
-	 * less than half of them is the most either has, if there are so many. Who waits leaves one of these to other tenants, too.
+	 * less than half of them is the most either has, if there are so many. Work that waits leaves one of these to other tenants, too.
 	 */
-	bool waits; /* for somebody hostile */
+	bool waits; /* for an untrusted process */
 	uint64_t tenant; /* whose that is */
 	bool slow; /* there is much to do */
 	int stop; /* atomic: set when it should give up soon */

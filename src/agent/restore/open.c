@@ -161,7 +161,7 @@ static int open_object(struct opener *o, uint32_t i)
 		fd = open_socket(o, x);
 	else if (x->kind == MEM_OBJ_FIFO)
 		fd = open_path(o, x->file,
-			       O_RDWR | O_NONBLOCK); /* waits for nobody; object.c makes it what it was */
+			       O_RDWR | O_NONBLOCK); /* does not block; object.c restores its flags */
 	else
 		fd = open_path(o, x->file, (int)x->flags & KEEP_FLAGS);
 	o->r->object[i] = fd < 0 ? -1 : fd;

@@ -93,7 +93,7 @@ static void become_agent(struct holder *h, const struct stash_ask *q, int *fds)
 		cgroup_where(fds + STASH_JOIN, q->joins, h->stash.groups_at, sizeof(h->stash.groups_at));
 	if (r < 0 || sys_read(fds[STASH_SOCK], &go, 1) != 1)
 		_exit(1);
-	/* A thread that moves itself waits for nobody. */
+	/* A thread that moves itself does not wait. */
 	for (uint32_t i = 0; r >= 0 && i < q->joins; i++)
 		r = (int)sys_write(fds[STASH_JOIN + i], "0", 1);
 	/* After joining, so that the groups' paths read "/" inside. */
@@ -117,7 +117,7 @@ static void become_agent(struct holder *h, const struct stash_ask *q, int *fds)
 
 /* ---- in the holder ---------------------------------------------------------------------------------------------- */
 
-/* The owner of the user namespace is the sandbox's first id, which nobody outside has: see engine/blank/blank.c. */
+/* The owner of the user namespace is the sandbox's first id, which no process outside has: see engine/blank/blank.c. */
 static long clone_owned(const struct stash_ask *q, const int *fds, int *ret_pidfd)
 {
 	const uid_t keep = (uid_t)-1;

@@ -221,7 +221,7 @@ static int enter_net(struct env *v, const struct blank_start *start, struct blan
 /*
  * Inotify instances, queued signals and bytes in message queues are also counted for who owns the user namespace. If
  * that were root for all, one sandbox could use up what the others and the host's own services have. So a sandbox's
- * first id owns it, which nobody outside has.
+ * first id owns it, which no process outside has.
  */
 static long clone_owned(uint32_t owner, struct clone_args *a, struct blank_start *start)
 {

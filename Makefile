@@ -48,14 +48,18 @@ soak: all
 	@scripts/deps.sh build
 	@scripts/as_root.sh env CLOCHE_BUILD='$(abspath $(BUILD))' $(PYTHON) tests/soak/soak.py $(ARGS)
 
-# Opinions, not part of the tests.
+# On a machine with a GPU: nvidia-smi, CUDA and PyTorch in sandboxes. Exit status 3: there is none.
+test-gpu: all
+	@scripts/as_root.sh $(PYTHON) tests/gpu/test_gpu.py --build '$(abspath $(BUILD))' $(ARGS)
+
+# clang-tidy over all sources, each once: what has passed before is remembered. ANALYZE=1: with the static analyzer.
 tidy: all
 	@scripts/deps.sh tidy
-	@clang-tidy -p $(BUILD) --quiet $(filter-out %_fuzz.c,$(wildcard src/*/*.c src/*/*/*.c))
+	@$(PYTHON) scripts/tidy.py $(BUILD) $(if $(filter 1,$(ANALYZE)),--analyze)
 
 format:
 	@scripts/deps.sh tidy
-	@clang-format -i $(wildcard src/*/*.[ch] src/*/*/*.[ch] tools/*.c)
+	@clang-format-14 -i $$(git ls-files 'src/*.[ch]' 'tools/*.c' 'tests/*.[ch]')
 
 # What is built is good for any prefix: programs find each other from where they are.
 install: $(BUILD)/build.ninja
@@ -69,4 +73,4 @@ uninstall:
 clean:
 	rm -rf $(BUILD) build-asan build-clang build-aarch64 build-sysroot-arm64
 
-.PHONY: all faulty unit test vm-kernel demo bench soak tidy format install uninstall clean
+.PHONY: all faulty unit test test-gpu vm-kernel demo bench soak tidy format install uninstall clean

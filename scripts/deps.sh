@@ -6,18 +6,19 @@ for group in "$@"; do
 	case $group in
 	build) set -- "$@" meson ninja-build gcc libc6-dev linux-libc-dev musl-dev libseccomp-dev libjansson-dev \
 		libuv1-dev libwslay-dev libssl-dev node-llhttp libsqlite3-dev libarchive-dev libcurl4-openssl-dev \
-		libc-ares-dev pkg-config python3 make ;;
+		libc-ares-dev libyaml-dev pkg-config python3 make esbuild ;;
 	test) # These may come from elsewhere than Debian.
 		PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
 		command -v npm >/dev/null || set -- "$@" nodejs npm
 		command -v go >/dev/null || set -- "$@" golang-go
 		command -v javac >/dev/null || set -- "$@" default-jdk-headless
 		command -v cargo >/dev/null || set -- "$@" cargo
+		[ "$(sed -n 's/^VERSION_ID="\(.*\)"/\1/p' /etc/os-release)" != 12 ] || set -- "$@" clang-format clang-tidy # see scripts/format.sh, tidy.py
 		set -- "$@" ccache python3-pytest python3-jsonschema clang libclang-rt-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 qemu-system-arm qemu-utils e2fsprogs bubblewrap \
 		git util-linux procps busybox-static mmdebstrap python3-pip python3-venv zsh fish patch curl openssl iproute2 \
-		python3-pandas python3-ipykernel python3-jupyter-client redis-server redis-tools postgresql chromium tmux vim-tiny \
-		stress-ng libpython3.11-testsuite ;;
+		python3-pandas python3-ipykernel python3-jupyter-client python3-matplotlib python3-pil redis-server redis-tools postgresql chromium tmux vim-tiny \
+		stress-ng libpython3.11-testsuite umoci buildah podman skopeo docker-registry ;;
 	vm) # What virtual machines take, with `make vm-kernel`.
 		case $(dpkg --print-architecture) in
 		arm64) set -- "$@" qemu-system-arm ;;
@@ -25,6 +26,7 @@ for group in "$@"; do
 		esac
 		set -- "$@" erofs-utils e2fsprogs lz4 xz-utils ;;
 	bench) set -- "$@" bubblewrap crun criu mmdebstrap python3 python3-numpy python3-pandas passt slirp4netns iproute2 busybox-static ;;
+	images) set -- "$@" buildah podman docker-registry skopeo ;;
 	tidy) set -- "$@" clang-tidy clang-format ;;
 	demo) set -- "$@" python3 ;;
 	*) echo "deps.sh: no group '$group'" >&2; exit 2 ;;

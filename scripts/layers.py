@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Checks the shape of src/: an #include points down or stays, files and functions stay short.
+"""Checks the shape of src/: an #include points down or stays, members of structs stay behind walls, files and functions stay
+short, and a .c opens with a comment on what it is for.
 
 Prints file:line for each breach and exits 1. src/layers.txt says what is below what.
 """
@@ -9,13 +10,26 @@ import sys
 
 GENERATED = {'config.h': None, 'tools/seccomp_filter.h': ['linux']}  # name: who may include it
 # What others say to a program, without being built on it.
-SPOKEN = {'egress/msg.h': ['driver', 'cli', 'service', 'api', 'daemon']}
+SPOKEN = {'egress/msg.h': ['cli', 'service', 'api', 'daemon']}
 # Files that use what is above them, until that is turned round. Each must still be so.
 UPWARD = {}
 FILE_MAX = 800
 FUNCTION_MAX = 100
 
+# Flags of tiers: named only where a tier is declared. Everybody else asks the tier's table (engine/tier.h). The tables
+# themselves are found by TIER, and named only in their own folder and in the array.
+TIER_FLAGS = {'SPEC_VM': ['engine/spec.h', 'vm/host/tier.c']}
+TIER = re.compile(r'^const struct tier_ops (\w+) = \{', re.M)
+TIER_ARRAY = ['tier/tiers.c', 'engine/tier.h']
+
+# Folders that others know by functions only: these headers are for the files in it, also when another header includes them.
+WALLED = ('service',)
+PRIVATE = ('internal.h', 'struct.h')
+# What is counted, or belongs to the service, is an object: others get a pointer and functions, not its members.
+OBJECT = re.compile(r'^struct (\w+) \{\n(?:[^}].*\n)*?\t(?:unsigned refs|struct service \*service)\b', re.M)
+
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
+INCLUDE_LINE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
 class Layers:
@@ -68,14 +82,55 @@ def check_include(src, layers, rel, name):
     return f'{layer} may not include {name}: {target} is not below it'
 
 
-def check_file(src, layers, path, say, upward):
+def top(rel):
+    return rel.split('/')[0]
+
+
+class Walls:
+    """Which headers a file includes, directly or not, and what is behind the walls of their folders."""
+
+    def __init__(self, src):
+        self.src, self.known = src, {}
+
+    def includes(self, rel):
+        if rel not in self.known:
+            path = os.path.join(self.src, rel)
+            text = open(path, encoding='utf-8').read() if os.path.exists(path) else ''
+            self.known[rel] = INCLUDE_LINE.findall(text), OBJECT.findall(text)
+        return self.known[rel]
+
+    def check(self, rel, say):
+        """Follows the includes of @rel into other folders."""
+        todo, seen = [(rel, None)], set()
+        while todo:
+            name, via = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            found, objects = self.includes(name)
+            outside = top(name) in WALLED and top(name) != top(rel)
+            if outside and os.path.basename(name) in PRIVATE:
+                say(rel, 1, f'includes {name}{f" by {via}" if via != rel else ""}: it is for {top(name)}/ only')
+                continue
+            for struct in objects if outside else []:
+                say(name, 1, f'{rel} sees the members of struct {struct}: move them to a {PRIVATE[1]}')
+            todo += [(x, name) for x in found if '/' in x]
+
+
+def check_file(src, layers, path, say, upward, kept):
     rel = os.path.relpath(path, src)
     with open(path, encoding='utf-8') as f:
         lines = f.read().splitlines()
     if len(lines) > FILE_MAX:
         say(rel, FILE_MAX + 1, f'{len(lines)} lines, more than {FILE_MAX}')
+    if not rel.endswith(('.h', '_test.c', '_fuzz.c')) and not lines[0].startswith('/*'):
+        say(rel, 1, 'opens without a comment on what it is for')
     start = None
+    kept = [name for name, places in kept.items() if not rel.endswith('_test.c') and not rel.startswith(tuple(places))]
     for number, line in enumerate(lines, 1):
+        for name in kept:
+            if re.search(rf'\b{name}\b', line):
+                say(rel, number, f'names {name}: ask the tier (tier/tiers.h)')
         m = INCLUDE.match(line)
         if m:
             problem = check_include(src, layers, rel, m.group(1))
@@ -92,14 +147,26 @@ def check_file(src, layers, path, say, upward):
             start = None
 
 
+def tiers(src):
+    """What names a tier, and where it may: see TIER_FLAGS."""
+    found = dict(TIER_FLAGS)
+    for folder, _, names in os.walk(src):
+        for name in names:
+            if name.endswith('.c') and not name.endswith('_test.c'):
+                with open(os.path.join(folder, name), encoding='utf-8') as f:
+                    for m in TIER.finditer(f.read()):
+                        found[m.group(1)] = [os.path.relpath(folder, src) + '/', *TIER_ARRAY]
+    return found
+
+
 def check(src):
     problems = []
 
     def say(rel, line, text):
         problems.append(f'src/{rel}:{line}: {text}')
 
-    layers = Layers(os.path.join(src, 'layers.txt'))
-    files, upward = 0, set()
+    layers, walls = Layers(os.path.join(src, 'layers.txt')), Walls(src)
+    files, upward, kept = 0, set(), tiers(src)
     for folder, _, names in sorted(os.walk(src)):
         rel = os.path.relpath(folder, src)
         for name in sorted(names):
@@ -109,7 +176,9 @@ def check(src):
                 say(os.path.join(rel, name), 1, f'no layer {rel}: add it to src/layers.txt')
                 continue
             files += 1
-            check_file(src, layers, os.path.join(folder, name), say, upward)
+            check_file(src, layers, os.path.join(folder, name), say, upward, kept)
+            if not name.endswith('_test.c'):
+                walls.check(os.path.normpath(os.path.join(rel, name)), say)
     for rel, names in UPWARD.items():
         for name in names:
             if os.path.exists(os.path.join(src, rel)) and (rel, name) not in upward:

@@ -5,7 +5,7 @@
 
 ROUTES.c (src/api/native/routes.c) is the table that requests are routed by. FOLDER (src/api/native/openapi) holds a JSON
 file per noun with `operations` (by the name of the route's handler), `parameters` and `schemas`; common.json holds what
-belongs to no noun. `resources` of a noun says which schemas name something that paths have as parameters: an operation that
+belongs to no noun. The schema Reason is made from src/base/reason.h (scripts/reasons.py). `resources` of a noun says which schemas name something that paths have as parameters: an operation that
 makes one gets a link to every operation on it. `nulls` of a schema: its optional fields may be null. An operation is an Operation Object of OpenAPI 3.1 without what the route says already. From the route
 come path and method, tag (the file's name), path parameters, security, `x-scope`, and the errors that every route of its
 kind can answer; `errors` of an operation lists the statuses that are its own.
@@ -19,13 +19,16 @@ import os
 import re
 import sys
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import reasons
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROUTES = os.path.join(ROOT, 'src/api/native/routes.c')
 FOLDER = os.path.join(ROOT, 'src/api/native/openapi')
 OUT = os.path.join(ROOT, 'docs/openapi.json')
 WIDTH = 120
 
-ROUTE = re.compile(r'ROUTE\((\w+), "([^"]+)", (\w+), (\w+), ([^)]*)\)')
+ROUTE = re.compile(r'ROUTE\(\s*(\w+),\s*"([^"]+)",\s*(\w+),\s*(\w+),\s*([^)]*)\)')
 
 
 class Bad(Exception):
@@ -230,7 +233,7 @@ def build(routes, nouns):
         paths.setdefault(r.pattern, {})[r.method] = operation(r, *described[r.handler], common, parameters)
     doc = {**common['document'], 'paths': paths,
            'components': {'securitySchemes': common['securitySchemes'], 'headers': merge(nouns, 'headers'),
-                          'parameters': parameters, 'responses': merge(nouns, 'responses'), 'schemas': merge(nouns, 'schemas'),
+                          'parameters': parameters, 'responses': merge(nouns, 'responses'), 'schemas': {**merge(nouns, 'schemas'), 'Reason': reasons.schema()},
                           'links': {}}}
     tags = {t['name'] for t in doc['tags']}
     for noun in nouns:

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Checks who calls whom between the rooms of src/service, from the symbols of a build: no new circle.
+"""Checks who calls whom between the rooms of src/service, from the symbols of a build: no new circle. And in all of src/
+that no more than six files of a folder call each other in a circle, unless a reason is given.
 
-    scripts/rooms.py [--strict] [BUILD]     # build/ when not said; strict: as if UPWARDS and INSIDE were empty
+    scripts/rooms.py [--upside-down] [--strict] [BUILD]     # build/ when not said
+    --upside-down: as if ORDER were the other way round; --strict: as if INSIDE were empty. Both must fail
 
-A room is a folder. ORDER has the rooms, the lowest first: a room may call those before it. A call upwards makes a circle
-possible, so each that there is stands in UPWARDS, by room and function, with the reason. One that is not there is refused,
-and so is one that is there and not called any more. Within a room, files that call each other in a circle are counted: more
-than six need a reason in INSIDE.
+A room is a folder, but for what FILES says. ORDER has the rooms, the lowest first: a room may call those before it, and none
+behind it. Within a room, files that call each other in a circle are counted: more than six need a reason in INSIDE, and
+in the other folders of src/ in ARGUED, which counts calls of functions alone.
 """
 import os
 import re
@@ -14,28 +15,22 @@ import subprocess
 import sys
 
 LIBRARY = 'service'
-ORDER = ['link', 'access', 'state', 'sandbox', 'file', 'network', 'secret', 'exec', 'port', 'checkpoint', 'template', 'service.c']
-UPWARDS = {  # (caller, callee): (functions, why)
-    ('state', 'sandbox'): ('sandbox_store', 'when the clock was set, all times are stored again'),
-    ('state', 'exec'): ('exec_store', 'likewise'),
-    ('sandbox', 'exec'): (
-        'exec_any_between exec_any_read exec_clock exec_expect exec_frame exec_group_came exec_let_go exec_new exec_read_all '
-        'exec_request_parse exec_revive exec_revived exec_sync exec_synced exec_system_came exec_take_up exec_unref',
-        'the agent\'s frames, groups and memory images are a sandbox\'s, and what they say is about its execs'),
-    ('sandbox', 'file'): ('file_worker_give file_workers_drop', 'workers that waited for /usr; idle ones before hibernation'),
-    ('sandbox', 'network'): ('net_request_copy net_request_free net_request_parse net_request_same net_request_write',
-                             'a part of what a create asks for'),
-    ('sandbox', 'secret'): ('secret_uses_done secret_uses_parse secret_uses_same secret_uses_write', 'likewise'),
-    ('sandbox', 'checkpoint'): ('checkpoint_make_hidden', 'hibernation is a checkpoint that is not listed'),
-    ('sandbox', 'template'): ('pool_yield sandbox_from_pool', 'a create takes one that is ready, or its room'),
-    ('network', 'exec'): ('exec_start_waiting', 'the first exec waits for egress'),
-    ('checkpoint', 'template'): ('template_on', 'a checkpoint that a template is based on cannot be deleted'),
-}
+ORDER = ['link', 'access', 'state', 'request', 'device', 'sandbox', 'file', 'network', 'secret', 'exec', 'context', 'port', 'checkpoint', 'image', 'template', 'run', 'service.c']
+# What a caller can ask for, read and written: each room has its part of it, and all of it calls nothing but itself and what is below.
+FILES = {'network/conf.c': 'request', 'network/request.c': 'request', 'secret/request.c': 'request', 'exec/request.c': 'request',
+         'sandbox/request.c': 'request'}
 INSIDE = {  # room: (files, why)
     'sandbox': (9, 'the states of one sandbox: each change of it ends, or begins again, what another began'),
+    'image': (8, 'the steps of one build: each begins the next one, and any of them may end the build'),
     'exec': (8, 'the states of one exec: reading, time and limits each may end it, and its end stops them'),
 }
 CIRCLE_MAX = 6
+ARGUED = {  # folder: (files, why)
+    'agent/restore': (9, 'one restore: each process is made of a plan, by helpers that make further processes; any failure ends all'),
+    'egress': (11, 'the steps of one connection: each begins the next, and each may refuse, retry or end it'),
+    'http': (10, 'one connection and what it becomes (requests, WebSocket, tunnel, TLS): each writes to it, and may end it'),
+    'store': (8, 'one database: a statement first settles rows that are pending, which are written by statements; a failure closes it'),
+}
 
 
 def objects(build, src):
@@ -55,23 +50,42 @@ def objects(build, src):
     return found
 
 
-def symbols(path):
+def folders(build, src):
+    """{folder of src/: {file: its object}} of all libraries but LIBRARY, of whichever flavour was built."""
+    found = {}
+    for folder in sorted(os.listdir(build)):
+        if not re.fullmatch(r'lib\w+-(static|serve|agent|host)\.a\.p', folder) or folder.startswith(f'lib{LIBRARY}-'):
+            continue
+        for name in os.listdir(os.path.join(build, folder)):
+            if name.startswith('src_') and name.endswith('.c.o'):
+                found.setdefault(name[4:-2], os.path.join(build, folder, name))
+    out = {}
+    for root, _, names in os.walk(src):
+        room_ = os.path.relpath(root, src)
+        for name in names:
+            obj = found.get(os.path.join(room_, name).replace('/', '_'))
+            if obj:
+                out.setdefault(room_, {})[os.path.join(room_, name)] = obj
+    return out
+
+
+def symbols(path, kinds='TDBRVW'):
     """What an object defines and what it needs."""
     defined, needed = set(), set()
     for line in subprocess.run(['nm', path], capture_output=True, text=True, check=True).stdout.splitlines():
         kind, name = line.split()[-2:]
-        if kind in 'TDBRVW':
+        if kind in kinds:
             defined.add(name)
         elif kind == 'U':
             needed.add(name)
     return defined, needed
 
 
-def calls(files):
-    """{(caller's file, callee's file): the functions}"""
+def calls(files, functions=False):
+    """{(caller's file, callee's file): the functions; and, unless only these count, the data}"""
     of, needs = {}, {}
     for path, obj in files.items():
-        defined, needs[path] = symbols(obj)
+        defined, needs[path] = symbols(obj, 'TW' if functions else 'TDBRVW')
         of.update((name, path) for name in defined)
     edges = {}
     for path, names in needs.items():
@@ -82,7 +96,7 @@ def calls(files):
 
 
 def room(path):
-    return path.split('/')[0] if '/' in path else 'service.c'
+    return FILES[path] if path in FILES else path.split('/')[0] if '/' in path else 'service.c'
 
 
 def circles(nodes, edges):
@@ -117,31 +131,19 @@ def circles(nodes, edges):
     return found
 
 
-def upwards(edges):
-    """{(caller's room, callee's room): functions} of calls against ORDER."""
-    up = {}
-    for (a, b), names in edges.items():
-        a, b = room(a), room(b)
-        if a != b and ORDER.index(a) < ORDER.index(b):
-            up.setdefault((a, b), set()).update(names)
-    return up
-
-
-def check(files, known_calls, known_circles, say):
+def check(files, order, known_circles, say):
     edges = calls(files)
     for path in files:
-        if room(path) not in ORDER:
+        if room(path) not in order:
             say(f'{LIBRARY}/{path}: no room {room(path)}: add it to ORDER')
             return
-    found = upwards(edges)
-    for pair in sorted(set(found) | set(known_calls)):
-        known = set(known_calls.get(pair, ('', ''))[0].split())
-        for name in sorted(found.get(pair, set()) - known):
-            callers = sorted(a for (a, b), names in edges.items() if name in names and room(a) == pair[0])
-            say(f'{pair[0]} calls up into {pair[1]}: {name}() in {", ".join(callers)}')
-        for name in sorted(known - found.get(pair, set())):
-            say(f'{pair[0]} does not call {name}() of {pair[1]} any more: take it out of UPWARDS')
-    for name in ORDER:
+    for path in FILES:
+        if path not in files:
+            say(f'no file {LIBRARY}/{path}: take it out of FILES')
+    for (a, b), names in sorted(edges.items()):
+        if order.index(room(a)) < order.index(room(b)):
+            say(f'{a} calls up into {b}: {", ".join(sorted(names))}()')
+    for name in order:
         inner = {}
         for a, b in edges:
             if room(a) == room(b) == name:
@@ -151,10 +153,23 @@ def check(files, known_calls, known_circles, say):
                 say(f'{len(one)} files of {name} call each other in a circle: {" ".join(one)}')
 
 
+def check_folders(found, argued, say):
+    for name, files in sorted(found.items()):
+        edges = {}
+        for a, b in calls(files, functions=True):
+            edges.setdefault(a, set()).add(b)
+        for one in circles(files, edges):
+            if len(one) > argued.get(name, (CIRCLE_MAX, ''))[0]:
+                say(f'{len(one)} files of {name} call each other in a circle: {" ".join(one)}')
+    for name in argued:
+        if name not in found:
+            say(f'no folder {name}, or not built: see ARGUED')
+
+
 def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    strict = '--strict' in sys.argv[1:]
-    args = [a for a in sys.argv[1:] if a != '--strict']
+    args = [a for a in sys.argv[1:] if not a.startswith('--')]
+    order = ORDER[::-1] if '--upside-down' in sys.argv else ORDER
     build = args[0] if args else os.environ.get('BUILD', os.path.join(root, 'build'))
     files = objects(build, os.path.join(root, 'src'))
     problems = []
@@ -162,7 +177,8 @@ def main():
     if not files or missing:
         print(f'{build}: not built{": " + " ".join(missing) if missing else ""}')
         return 1
-    check(files, {} if strict else UPWARDS, {} if strict else INSIDE, problems.append)
+    check(files, order, {} if '--strict' in sys.argv else INSIDE, problems.append)
+    check_folders(folders(build, os.path.join(root, 'src')), {} if '--strict' in sys.argv else ARGUED, problems.append)
     print('\n'.join(problems))
     return 1 if problems else 0
 

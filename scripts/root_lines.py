@@ -16,7 +16,7 @@ from layers import Layers
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = 'cloche-warden'
 APART = ('base', 'linux', 'proto')
-BUDGET = 22250  # what there is today, rounded up; it may only go down. The goal is 15,000
+BUDGET = 15650  # what there is today, and room for a fix; it may only go down. The goal is 15,000
 
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*', re.S)
 

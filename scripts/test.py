@@ -191,8 +191,13 @@ def part_build(p):
     targets = ('programs',) if IN_README else ('programs', 'faulty', 'cloche-bench', 'cloche-net-load')
     p.check('build', ok and p.run('ninja', '-C', BUILD, *targets) == 0)
     if not IN_README:
-        p.check('no new circle of calls between the rooms of service', p.run('scripts/rooms.py', BUILD) == 0)
-        p.check('a call upwards that is not known is refused', p.run('scripts/rooms.py', '--strict', BUILD) == 1)
+        # For tests/functional/test_null_tier.py, which would build it by itself, but without the compiler's cache.
+        null = os.path.join(ROOT, 'build-null')
+        ok = p.meson_setup(null, '-Dnull_tier=true', *setup_args())
+        p.check('build with the null tier', ok and p.run('ninja', '-C', null, 'cloche-serve', 'cloche-warden') == 0)
+        p.check('no circle of calls between the rooms of service, no large one within a folder', p.run('scripts/rooms.py', BUILD) == 0)
+        p.check('a call upwards is refused', p.run('scripts/rooms.py', '--upside-down', BUILD) == 1)
+        p.check('a large circle within a room is refused', p.run('scripts/rooms.py', '--strict', BUILD) == 1)
     agent = os.path.join(BUILD, 'cloche-agent')
     if os.path.exists(agent):
         p.check('the agent stays below 1 MB', os.path.getsize(agent) < AGENT_MAX)
@@ -208,12 +213,37 @@ def part_layers(p):
             with open(os.path.join(tmp, name), 'w', encoding='utf-8') as f:
                 f.write(text)
         p.check('an include that points up is refused', p.run('scripts/layers.py', tmp) == 1)
+    for text in ('int a = SPEC_VM;', 'int *a = &b_tier;'):
+        with tempfile.TemporaryDirectory() as tmp:
+            for name, content in (('tier/b/b.c', 'const struct tier_ops b_tier = {\n};\n'), ('service/a.c', text + '\n'),
+                                  ('layers.txt', 'tier:\nservice: tier\n')):
+                os.makedirs(os.path.dirname(os.path.join(tmp, name)), exist_ok=True)
+                with open(os.path.join(tmp, name), 'w', encoding='utf-8') as f:
+                    f.write(content)
+            p.check(f'code that asks for a tier by name ({text}) is refused', p.run('scripts/layers.py', tmp) == 1)
+    header = 'struct sandbox {\n\tchar id[8];\n\tunsigned refs;\n};\n'
+    for where in ('service/struct.h', 'service/sandbox.h'):
+        with tempfile.TemporaryDirectory() as tmp:
+            for name, text in (('api/a.c', '#include "api/a.h"\n'), ('api/a.h', '#include "service/service.h"\n'),
+                               ('service/service.h', f'#include "{where}"\n'), (where, header),
+                               ('layers.txt', 'service:\napi: service\n')):
+                os.makedirs(os.path.dirname(os.path.join(tmp, name)), exist_ok=True)
+                with open(os.path.join(tmp, name), 'w', encoding='utf-8') as f:
+                    f.write(text)
+            p.check(f'members of a struct in {where} that api could use are refused', p.run('scripts/layers.py', tmp) == 1)
+    p.check('C is written as clang-format writes it', p.run('scripts/format.sh') == 0)
+    with tempfile.TemporaryDirectory(dir=LOGS) as tmp:  # below the checkout, whose .clang-format it takes
+        with open(os.path.join(tmp, 'a.c'), 'w', encoding='utf-8') as f:
+            f.write('int a(void) { return 1; }\n')
+        if shutil.which('clang-format-14'):
+            p.check('C that is written otherwise is refused', p.run('scripts/format.sh', os.path.join(tmp, 'a.c')) != 0)
     p.check('links, paths, cells and words of the documents', p.run('scripts/docs.py') == 0)
     for text in ('[a](b.md)', '`src/no/such.c`', '|' + 'x' * 200 + '|', 'it stands'):
         with tempfile.TemporaryDirectory() as tmp:
             with open(os.path.join(tmp, 'a.md'), 'w', encoding='utf-8') as f:
                 f.write(text + '\n')
             p.check(f'a document with {text[:15]} is refused', p.run('scripts/docs.py', tmp) == 1)
+    p.check('every refusal has a reason, and the lists of reasons are those of the table', p.run('scripts/reasons.py', '--check') == 0)
     p.check('nothing that headers declare is unused', p.run('scripts/dead.py') == 0)
     with tempfile.TemporaryDirectory() as tmp:
         os.mkdir(os.path.join(tmp, 'src'))
@@ -238,6 +268,27 @@ def part_layers(p):
         p.check('a plain message that is listed passes', p.run('scripts/messages.py', '--check', tmp) == 0)
 
 
+def part_tidy(p):
+    """clang-tidy: all checks but the static analyzer on every file; the analyzer takes half an hour of CPU, so only with CLOCHE_LONG=1."""
+    long = ['--analyze'] if os.environ.get('CLOCHE_LONG') == '1' else []
+    p.check('nothing that clang-tidy finds', p.run('scripts/tidy.py', BUILD, *long, '--jobs', '1') == 0)
+    if not shutil.which('clang-tidy-14'):
+        return
+    with tempfile.TemporaryDirectory(dir=LOGS) as tmp:  # a tree of one file with a finding, and its cache
+        for folder in ('src/base', 'scripts', 'build', 'cache'):
+            os.makedirs(os.path.join(tmp, folder))
+        for name in ('.clang-tidy', 'scripts/tidy.py'):
+            shutil.copy(os.path.join(ROOT, name), os.path.join(tmp, name))
+        with open(os.path.join(tmp, 'build/compile_commands.json'), 'w', encoding='utf-8') as f:
+            json.dump([{'directory': os.path.join(tmp, 'build'), 'command': 'cc -c ../src/base/a.c -o a.o',
+                        'file': '../src/base/a.c', 'output': 'a.o'}], f)
+        for what, body, code in (('a finding is refused', 'return a == a;', 1), ('a file without one passes', 'return a;', 0)):
+            with open(os.path.join(tmp, 'src/base/a.c'), 'w', encoding='utf-8') as f:
+                f.write('int f(int a);\nint f(int a)\n{\n\t' + body + '\n}\n')
+            p.check(what, p.run(os.path.join(tmp, 'scripts/tidy.py'), os.path.join(tmp, 'build'),
+                                env={'CLOCHE_TIDY_CACHE': os.path.join(tmp, 'cache')}) == code)
+
+
 def part_unit(p):
     """With gcc and musl. Part asan runs all with clang and glibc; a third time would tell nothing new."""
     p.meson_test(BUILD, *(('base', 'proto') if IN_README else ('musl',)))
@@ -248,8 +299,14 @@ def build_asan(p):
     folder = os.path.join(ROOT, 'build-asan')
     args = ('-Db_sanitize=address,undefined', '-Db_lundef=false', '-Doptimization=0', '-Dprograms=false', '-Dfuzz=true',
             '-Dwerror=true', '-Ddebug=false', '-Dc_args=-gline-tables-only')  # a third of the time that -O1 -g takes
-    return p.check('setup', p.meson_setup(folder, *args, env={'CC': 'clang'})) and \
-        p.check('build', p.run('ninja', '-C', folder) == 0)
+    if not (p.check('setup', p.meson_setup(folder, *args, env={'CC': 'clang'})) and
+            p.check('build', p.run('ninja', '-C', folder) == 0)):
+        return False
+    for name in ('cloche-files', 'cloche-vm-files'):  # looked for beside the test itself
+        place = os.path.join(folder, name)
+        if not os.path.lexists(place):
+            os.symlink(os.path.join(BUILD, name), place)
+    return True
 
 
 def part_asan(p):
@@ -419,9 +476,35 @@ PYTEST = {
     'security': lambda: ['tests/security'],
     'crash': lambda: ['tests/crash'],
     'compat': lambda: ['tests/compat/noid'],
+    'interpreter': lambda: ['tests/interpreter'],
     'vm': lambda: [f for f in vm_tests() if f != VM_ARM64],
     'vm-arm64': lambda: [VM_ARM64],
 }
+
+
+def part_sdk_python(p):
+    """The Python SDK, installed as users do, on all Pythons that are here: its own tests start the daemon of this build."""
+    counted(p, os.path.join(ROOT, 'sdk', 'python', 'scripts', 'run_tests.py'))
+
+
+def part_frameworks(p):
+    """The adapters for agent frameworks, with the published packages, and the examples."""
+    counted(p, os.path.join(ROOT, 'scripts', 'frameworks.py'))
+
+
+def counted(p, *command):
+    """A program that runs tests by itself and ends with how many passed, failed and were skipped."""
+    code = p.run(*command, env={'CLOCHE_BUILD': BUILD})
+    p.log.flush()
+    with open(p.path, encoding='utf-8', errors='replace') as f:
+        text = f.read()
+    counts = [int(n) for n in re.findall(r'^# (?:pass|fail|skipped) (\d+)$', text, re.M)]
+    if len(counts) != 3:
+        return p.fail(f'{os.path.relpath(command[0], ROOT)}: exit {code}, no counts')
+    p.passed, p.failed, p.skipped = counts
+    bad = re.findall(r'^not ok - (.*)$', text, re.M)
+    p.notes += bad
+    p.second.append(lambda: bad if p.run(*command, env={'CLOCHE_BUILD': BUILD}) == 0 else [])
 
 
 def part_sdk(p):
@@ -476,9 +559,12 @@ def part_readme(p):
 PARTS = {
     'layers': part_layers,
     'build': part_build,
+    'tidy': part_tidy,
     'unit': part_unit,
     'demo': part_demo,
     'sdk': part_sdk,
+    'sdk-python': part_sdk_python,
+    'frameworks': part_frameworks,
     'asan': part_asan,
     'clang': part_clang,
     'fuzz': part_fuzz,
@@ -488,22 +574,23 @@ PARTS = {
 }
 # What comes first: the rest depends on it.
 FIRST = ('layers', 'build')
-NEED_BUILD = ('unit', 'demo', 'sdk', 'v2', *PYTEST)  # the other parts build for themselves
+NEED_BUILD = ('tidy', 'unit', 'demo', 'sdk', 'sdk-python', 'frameworks', 'v2', *PYTEST)  # the other parts build for themselves
 # Then lanes, all at once: each does its parts one after the other. Most tests wait more than they work, so there are
 # more lanes than processors; what only compiles fills the gaps, with the lowest priority. A part of pytest's that is in
 # several lanes is shared by them. "build x" is x's build, ahead of it; "after x" waits.
 TESTS = ('functional', 'security', 'crash', 'compat')
 LANES = (
     TESTS, TESTS, TESTS,
-    ('unit', 'demo', 'sdk', 'readme'),
+    ('unit', 'demo', 'sdk', 'sdk-python', 'frameworks', 'readme', 'interpreter'),
     ('clang', 'aarch64'),
+    ('tidy',),
     ('build asan', 'after crash', 'asan', 'fuzz'),
     # Emulated machines take processors and measure time: not beside all the others.
     ('after functional', 'after unit', 'v2', 'after aarch64', 'vm-arm64', 'after crash', 'vm'),
     ('after crash', 'vm'),
 )
 BUILDS = {'asan': build_asan}
-LOW = ('clang', 'aarch64')
+LOW = ('clang', 'aarch64', 'tidy')
 
 
 class Run:

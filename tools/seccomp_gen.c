@@ -205,8 +205,9 @@ static const struct {
  * The warden's own filter. Everything it starts inherits it, sandboxes above all, so it allows whatever they are allowed, with
  * any arguments, and what the warden, cloche-dump and holders need beyond that. What neither needs keeps its refusal.
  */
-static const char warden_too[] = "mount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree open_tree_attr setns "
-				 "pidfd_getfd kcmp process_vm_readv name_to_handle_at bpf";
+static const char warden_too[] =
+	"mount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree open_tree_attr setns "
+	"pidfd_getfd kcmp process_vm_readv name_to_handle_at bpf";
 static const uint32_t warden_families[] = { 1 /* unix */, 2 /* inet */, 10 /* inet6 */, 16 /* netlink */ };
 
 /* Newer than some libseccomp that builds us. From 424 on, numbers are the same on every architecture. */

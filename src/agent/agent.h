@@ -34,7 +34,8 @@ struct agent_exec {
 	int warm; /* the socket to it, when it is a warm process (WARM_HOST); else -1 */
 	bool warm_ready; /* it has said so */
 	bool warmed; /* a warm process has started it */
-	unsigned warm_stray, warm_late; /* what it said that nobody asked for; what it did not answer */
+	/* warm_stray: messages without a request; warm_late: requests without an answer */
+	unsigned warm_stray, warm_late;
 	struct frame_exited exited;
 	uint64_t oom_base; /* group_view_oom_kills() when it was started */
 };
@@ -43,16 +44,19 @@ struct agent {
 	struct stash *stash; /* pages of an image that we were made with (stash.h), or NULL */
 	struct restore *ahead; /* made ready for RESTORE, or NULL */
 	uint64_t cookie; /* see linux/seccomp.h; 0 once anything has been started */
-	int sysctl; /* /proc/sys/kernel as it can be written, for ids of System V objects; -1 once anything has been started */
+	/* /proc/sys/kernel as it can be written, for ids of System V objects; -1 once anything has been started */
+	int sysctl;
 	int landlock; /* ABI, 0 = not usable here */
 	uint32_t single_id; /* not 0: the one id this user namespace maps (plus one), as without root */
-	const char *groups_at; /* files of the host in these, a line each: where they can be copied from until we have left its tree */
-	uint32_t groups; /* CGROUP_BIT()s of the control groups that are the sandbox's own, and CGROUP_SHOWN_V2; 0 = none that we can show */
-	int events; /* where the kernel counts whom the memory limit has killed; -1 = not known */
+	/* files of the host in these, a line each: where they can be copied from until we have left its tree */
+	const char *groups_at;
+	/* CGROUP_BIT()s of the control groups that are the sandbox's own, and CGROUP_SHOWN_V2; 0 = none that we can show */
+	uint32_t groups;
+	int events; /* counter of processes that the memory limit has killed; -1 = unknown */
 	bool up;
 	bool host_writable; /* a folder of the host can be written */
 	bool began; /* a command, among the frames that are being served */
-	uint64_t cpu_mask; /* as many CPUs everybody else here runs on, these at best; 0 = on all */
+	uint64_t cpu_mask; /* CPUs on which the other processes of the sandbox run, preferred for an exec; 0 = on all */
 	uint64_t cpus[16]; /* that we were given: all */
 	uint32_t fresh; /* what SETUP made anew: FRAME_RESTORED_* */
 	struct agent_exec execs[AGENT_EXECS_MAX];
@@ -65,8 +69,8 @@ struct agent {
 };
 
 /*
- * Sends a frame on AGENT_CTL. Without KEEP the agent cannot go on without its host, so a failure ends it; with it,
- * nobody hears the frame, and a host that does not read for long loses its connection.
+ * Sends a frame on AGENT_CTL. Without KEEP the agent cannot continue without its host, so a failure ends it. With KEEP
+ * the frame is dropped, and a host that does not read for long loses its connection.
  */
 void agent_send(enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t nfds);
 void agent_fail(uint32_t id, enum frame_stage stage, int r, uint32_t which);
@@ -80,7 +84,7 @@ int blank_enter(struct agent *a, enum frame_stage *stage);
 int group_view_mount(struct agent *a, const char *base);
 int group_view_attach(const struct agent *a, int sys);
 int group_view_open(struct agent *a);
-/* Processes of the sandbox that the memory limit has killed so far; 0 where nothing tells. */
+/* Processes of the sandbox that the memory limit has killed so far; 0 where the kernel does not count them. */
 uint64_t group_view_oom_kills(const struct agent *a);
 /* Attaches what needs no image, in the base. */
 int setup_premounts(const struct agent *a, const struct frame_mounts *m, const int *fds, uint32_t *which);
@@ -88,7 +92,7 @@ int setup_premounts(const struct agent *a, const struct frame_mounts *m, const i
 int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, enum frame_stage *stage, uint32_t *which);
 /* As root, in the image's root: what no two sandboxes may share. What was done: FRAME_RESTORED_*. */
 uint32_t fresh_make(void);
-/* Who answers for names. Before the root is read-only. */
+/* Writes /etc/resolv.conf with the address of the sandbox's resolver. Call it before the root becomes read-only. */
 int resolver_make(void);
 /* Lines for the user in /etc/passwd and /etc/group, unless they have some. Before the root is read-only. */
 int etc_make(void);
@@ -134,10 +138,10 @@ int warm_pair(int *ret_ours, int *ret_theirs);
 /* Those there are. */
 unsigned warm_list(struct agent *a, struct agent_exec *ret[AGENT_WARM_MAX]);
 void warm_close(struct agent *a, struct agent_exec *x);
-/* Its socket is readable, and nobody waits for an answer. */
-void warm_prepare(struct agent *a, uint32_t flag); /* nobody waits: WARM_PREPARE, WARM_WAKE */
+/* The warm process's socket is readable, and no request waits for an answer. */
+void warm_prepare(struct agent *a, uint32_t flag); /* @flag: WARM_PREPARE or WARM_WAKE; no answer is expected */
 void warm_listen(struct agent *a, struct agent_exec *x);
-/* The sandbox's memory, as /proc/meminfo tells it; and that as a hint for the caller and its children (memory_size.c). */
+/* memory_size.c: the sandbox's memory, as in /proc/meminfo; and a hint of that size for the caller and its children. */
 int memory_size_read(uint64_t *ret);
 int memory_size_hint(uint64_t bytes);
 /* For the caller and its children: as many CPUs as the sandbox has, the one we are on among them. */
@@ -148,7 +152,7 @@ int exec_become(const struct agent *a, uint32_t uid, uint32_t gid);
 int exec_become_with(const struct agent *a, uint32_t uid, uint32_t gid, const void *groups, size_t n);
 
 /* RESTORE (restore.c): the processes of a memory image; RESTORED or FAILED answers. */
-/* RESTORE ahead: what needs nobody to wait for it; and lets go of that. */
+/* RESTORE ahead of a request: does the part that can be done early. restore_drop() gives it up. */
 void restore_ahead(struct agent *a, const struct frame *f, const int *fds);
 void restore_drop(struct agent *a);
 void restore_serve(struct agent *a, const struct frame *f, const int *fds);

@@ -128,12 +128,12 @@ static int cover_read_only(const char *path)
 }
 
 /*
- * What in /proc belongs to the host's root alone is out of reach already: the sandbox does not have that user, whatever
- * it is root of. Masked is what everybody may read and tells of keys, hardware, how the host was started (boot options
- * hold addresses, ids, at times secrets) and how many sandboxes there are (each holds a lock that is shown to all pid
- * namespaces); and, as a second lock, the two doors into the kernel. /proc/sys is read-only, since a few settings there
- * belong to namespaces of the sandbox's own. Each mask costs a mount, so there are no more. Masks are copies of the
- * base, so read-only already.
+ * Files of /proc that belong to the host's root are out of reach already: the sandbox does not have that user, whatever
+ * it is root of. Masked is what every user may read and what reveals keys, hardware, the host's boot options
+ * (addresses, ids, sometimes secrets) or the number of sandboxes (each holds a lock, and locks are shown to all pid
+ * namespaces). As a second barrier, the two interfaces that change the kernel are masked, too. /proc/sys is read-only,
+ * since some of its settings belong to the sandbox's own namespaces. Each mask costs a mount, so there are no more.
+ * Masks are copies of the base, so they are read-only already.
  */
 static int mask_proc(void)
 {

@@ -1,7 +1,8 @@
 /*
- * /etc of a new sandbox whose image is somebody's folder: it may lack the user that commands run as, and then whoami, initdb and many others
- * fail. What the image says stays; lines are added, in the sandbox's own layer and never in the image. Every path is resolved inside the
- * image and on its own filesystem. What cannot be read as such a file (proto/account.h) is the image's own business.
+ * /etc/passwd and /etc/group of a new sandbox whose image is a folder: the image may lack the user that commands run
+ * as, and then whoami, initdb and many others fail. Existing lines stay; missing ones are added in the sandbox's
+ * writable layer, never in the image. Every path is resolved inside the image and on its own filesystem. A file that
+ * cannot be parsed (proto/account.h) is left alone.
  */
 #include "agent/agent.h"
 #include "base/base.h"
@@ -48,7 +49,7 @@ static int open_file(int etc, const char *name, uint64_t flags)
 	return sys_openat2(etc, name, &how);
 }
 
-/* A name that nobody else has; NULL: both are taken. */
+/* A user name that @text does not list yet; NULL if both candidates are taken. */
 static const char *free_name(const char *text, size_t len)
 {
 	static const char *const names[] = { "user", "sandbox" };
@@ -71,7 +72,8 @@ static int add_user(int etc, const struct etc_file *f, const char *text, size_t 
 
 	if (!name || account_lists_id(text, len, USER_ID))
 		return 0;
-	n = snprintf(line, sizeof(line), "%s%s%s%s", len ? "" : f->first, len && text[len - 1] != '\n' ? "\n" : "", name, f->line);
+	n = snprintf(line, sizeof(line), "%s%s%s%s", len ? "" : f->first, len && text[len - 1] != '\n' ? "\n" : "",
+		     name, f->line);
 	fd = open_file(etc, f->name, O_APPEND);
 	/* A link is replaced by what it leads to, so that nothing else is changed by it. */
 	if (fd == -ELOOP) {

@@ -1,7 +1,7 @@
 /*
- * What must not be the same in two sandboxes that stand on the same layer: the machine's id, and a number that tells a
- * program that it is not where it was. Files of a hostile image: what is there is what it says, or is left alone. That
- * something could not be done ends nothing; it is told.
+ * What must differ between two sandboxes that start from the same layer: the machine id, and a number by which a
+ * program sees that it runs in a copy. The files belong to a hostile image: an unexpected kind of file is left alone. A
+ * failure does not end the sandbox; it is reported in the answer.
  */
 #include "agent/agent.h"
 #include "base/base.h"

@@ -38,7 +38,10 @@ static bool has_name(const char *list, const char *end, const char *name)
 	return false;
 }
 
-/* The controllers of the hierarchy that has @name, as mount(2) wants them: all, since they can only be mounted together. */
+/*
+ * The controllers of the hierarchy that has @name, for mount(2): all of them, since they can only be mounted
+ * together.
+ */
 static int hierarchy_of(const char *base, const char *name, char *ret, size_t size)
 {
 	char path[64], text[4096], *line, *next;
@@ -118,7 +121,8 @@ static int mount_covered(const char *base, const char *name)
 	snprintf(path, sizeof(path), "%s" PLACE "/%s", base, name);
 	snprintf(from, sizeof(from), HOST "%s", name);
 	r = sys_mount(from, path, NULL, OLD_BIND, NULL);
-	if (r < 0) /* the host does not have it, has something mounted in it that we may not uncover, or has covered /sys (env.c) */
+	if (r <
+	    0) /* the host does not have it, has something mounted in it that we may not uncover, or has covered /sys (env.c) */
 		return r == -ENOENT || r == -ENOTDIR || r == -EINVAL || r == -EACCES ? 0 : r;
 	snprintf(empty, sizeof(empty), "%s/k", base);
 	return sys_mount(empty, path, NULL, OLD_BIND, NULL);

@@ -1,6 +1,7 @@
 /*
- * /etc/hosts of a new sandbox with a host name of its own, or whose image is somebody's folder: `hostname -f` and programs that look
- * themselves up find it there, and localhost. Image `host` has the usual names already. A copy keeps the file that its source had.
+ * /etc/hosts of a new sandbox that has a host name of its own, or whose image is a folder: `hostname -f` and programs
+ * that resolve their own name need that name and localhost. Image `host` has the usual names already. A copy of a
+ * sandbox keeps the file of its source.
  */
 #include "agent/agent.h"
 #include "base/base.h"
@@ -58,13 +59,14 @@ int hosts_make(const char *name)
 			return 0;
 		n = sys_read(fd, text, SIZE_MAX_KNOWN);
 	}
-	/* No such folder, links, a mount: then it is somebody else's. */
+	/* No such folder, links, or a mount: the file is not part of the image and is left alone. */
 	if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV || fd == -EISDIR)
 		return 0;
 	if (fd < 0 || n < 0)
 		return fd < 0 ? fd : (int)n;
 	text[n] = '\0';
-	n = snprintf(line, sizeof(line), "%s%s", n && text[n - 1] != '\n' ? "\n" : "", has_name(text, "localhost") ? "" : LOCALHOST);
+	n = snprintf(line, sizeof(line), "%s%s", n && text[n - 1] != '\n' ? "\n" : "",
+		     has_name(text, "localhost") ? "" : LOCALHOST);
 	if (!has_name(text, name))
 		n += snprintf(line + n, sizeof(line) - (size_t)n, "127.0.0.1 %s\n", name);
 	return n > 1 ? fd_write_all(fd, line, (size_t)n) : 0;

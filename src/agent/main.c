@@ -1,19 +1,19 @@
 /*
  * cloche-agent: PID 1 of a sandbox.
  *
- * Theory of operation. The host clones this program into new namespaces, as root of the sandbox's user namespace,
- * with a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds
- * everything that needs no image and locks itself (blank.c), says READY, then serves frames one by one: MOUNTS ahead,
- * if any, SETUP once (setup.c), then any number of EXEC and SIGNAL. It is single-threaded and waits on two
- * descriptors: the socket and a signalfd for SIGCHLD.
+ * Theory of operation. The host clones this program into new namespaces, as root of the sandbox's user namespace, with
+ * a stream socket on descriptor 3 and mounts of the device and base folders on 4 and 5. It first builds everything that
+ * needs no image and locks itself (blank.c), sends READY, then serves frames one by one: MOUNTS ahead, if any, SETUP
+ * once (setup.c), then any number of EXEC and SIGNAL. It is single-threaded and waits on two descriptors: the socket
+ * and a signalfd for SIGCHLD.
  *
- * It is not dumpable, so nothing inside may trace it or read its memory; it has no signal handlers, so nothing inside
- * can signal it (PID 1 gets no default actions from its own namespace). When the host's end closes it exits, and the
- * kernel ends every process of the sandbox with it: a crashed host leaves nothing running.
+ * It is not dumpable, so no process inside may trace it or read its memory; it has no signal handlers, so no process
+ * inside can signal it (PID 1 gets no default actions from its own namespace). When the host's end closes it exits, and
+ * the kernel ends every process of the sandbox with it: a crashed host leaves no process running.
  *
- * Unless the host said KEEP. Then the agent is who keeps the sandbox: it holds what a host needs to find all of it
- * again on fixed descriptors, and waits for a new socket to come through the rendezvous. Only who may take descriptors
- * out of this process (CAP_SYS_PTRACE over it, so nobody inside) can send one.
+ * With KEEP, the agent outlives its host. It holds what a later host needs to find the whole sandbox again, on fixed
+ * descriptors, and waits for a new socket to come through the rendezvous. Only a process that may take descriptors out
+ * of this one (CAP_SYS_PTRACE over it, so none inside) can send one.
  */
 #include "agent/restore/stash.h"
 #include "base/base.h"
@@ -49,10 +49,13 @@ static struct {
 	bool kept; /* it may end */
 	const struct table *table; /* KEEP has come. One that came ahead: as soon as this says so */
 	bool gone; /* it has: nothing to read or write */
-	bool mute; /* nobody hears; what was sent to us can still be read */
+	bool mute; /* the host does not read any more; frames that it sent before can still be read */
 } ctl;
 
-/* Nobody wakes us up only to say so. */
+/*
+ * Whether KEEP is in effect. A KEEP that came ahead is polled for here, since no frame announces that it took
+ * effect.
+ */
 static bool kept(void)
 {
 	if (!ctl.kept && ctl.table)
@@ -68,7 +71,7 @@ static void hang_up(void)
 	ctl.gone = ctl.mute = true;
 }
 
-/* Waits until the host has read something. Not for ever, and not when somebody else wants to take over. */
+/* Waits until the host has read something: for a bounded time, and not while another host waits to take over. */
 static bool wait_room(void)
 {
 	struct pollfd p[] = { { .fd = AGENT_CTL, .events = POLLOUT }, { .fd = FRAME_KEEP_TAKE, .events = POLLIN } };
@@ -193,7 +196,7 @@ static void serve_keep(struct agent *a, const struct frame *f, const int *fds)
 		ctl.table = a->table;
 		return;
 	}
-	/* Never when it is kept already: then it is the host who is wrong, and not the sandbox that has to go. */
+	/* A second KEEP is an error of the host, and the sandbox must not end because of it. */
 	if (kept()) {
 		nonsense();
 		return;
@@ -228,7 +231,7 @@ static void serve_exec(struct agent *a, const struct frame *f, int *fds)
 	a->began = true;
 	if (!slot->tty)
 		return;
-	put_u32s(out, (uint32_t)new.pid, 0);
+	put_u32s(out, (uint32_t) new.pid, 0);
 	agent_send(FRAME_STARTED, f->id, out, 4, &new.master, 1);
 	if (!slot->keep)
 		fd_close(new.master);
@@ -345,8 +348,9 @@ static void drain(struct agent *a, struct inbox *in)
 		used += (size_t)n;
 	}
 	/*
-	 * A short command is over by now: it had our CPU. Its end is told without being waited for, but not before our
-	 * copies of its pipes are closed: who hears of it looks whether anybody still writes.
+	 * A short command has ended by now, since it ran on the agent's CPU. Its end is reported without another wait,
+	 * but only after the agent's copies of its pipes are closed: the host then checks whether any process still
+	 * writes.
 	 */
 	if (a->began)
 		held_reap(a);

@@ -1,6 +1,7 @@
 /*
- * /etc/resolv.conf of a sandbox with a network. Image `host` has it already; another may have nothing there, the file of
- * the machine it was made on, or a link to where a service would put it: none of these would find anybody here.
+ * /etc/resolv.conf of a sandbox with a network. Image `host` has it already. Another image may have none, the file
+ * of the machine it was built on, or a dangling link to a service's file: names could not be resolved with any of
+ * these.
  */
 #include "agent/agent.h"
 #include "base/base.h"

@@ -27,8 +27,8 @@ static int open_in(int root, const char *path, uint64_t resolve)
 }
 
 /*
- * What is at exactly this place: no link on the way, and no other way to write the same path. -ENOENT when that cannot
- * be said, and make_path has to find out.
+ * Opens exactly this place: no link in the path, and no other spelling of it. -ENOENT when that is unknown; then
+ * make_path() resolves it.
  */
 static int open_exact(int root, const char *path)
 {
@@ -41,8 +41,8 @@ static int open_exact(int root, const char *path)
 }
 
 /*
- * Makes @path below @root, folder by folder, each resolved inside the root. The last part is a file when @file.
- * What is made belongs to @uid:@gid. *ret_made tells whether the last part is new.
+ * Makes @path below @root, folder by folder, each resolved inside the root. The last part is a file when @file. What is
+ * made belongs to @uid:@gid. *ret_made: the last part is new.
  */
 static int make_path(int root, const char *path, bool file, uint32_t uid, uint32_t gid, bool *ret_made)
 {
@@ -231,7 +231,7 @@ int setup_premounts(const struct agent *a, const struct frame_mounts *m, const i
 			r = mount_attach(fds[*which], "/k", a->cookie);
 			continue;
 		}
-		/* Nothing of anybody else's is here yet, so a path leads where it says. */
+		/* No foreign files are mounted here yet, so a path leads where it says. */
 		r = mount_attach(fds[*which], m->mount[*which].target, a->cookie);
 		/* What this kernel's /proc does not have needs no truth. */
 		if (r == -ENOENT)
@@ -287,7 +287,7 @@ static int make_workdir(const struct frame_setup *s)
 		dir = make_path(root, s->workdir, false, s->uid, s->gid, &made);
 	if (dir < 0)
 		return dir;
-	/* The home that images have belongs to the user they know; here it is the home of whom we were told. */
+	/* Images have a home folder that belongs to their own user; here it must belong to the user of the request. */
 	if (!made && s->uid != DEFAULT_UID && !strcmp(s->workdir, "/home/user") && !(s->flags & FRAME_SETUP_READ_ONLY))
 		return sys_fchownat(dir, "", s->uid, s->gid, AT_EMPTY_PATH);
 	return 0;
@@ -367,8 +367,8 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_WORKDIR;
-	r = make_tmp();
-	if (r == 0)
+	r = s->flags & FRAME_SETUP_BARE ? 0 : make_tmp();
+	if (r == 0 && !(s->flags & FRAME_SETUP_BARE))
 		r = make_workdir(s);
 	if (r == 0)
 		r = group_view_open(a);
@@ -387,7 +387,8 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	/* What an image has there, or a disk that is full, is no reason not to start. */
 	if (s->flags & FRAME_SETUP_ETC)
 		(void)etc_make();
-	if (s->flags & FRAME_SETUP_ETC || (!(s->flags & FRAME_SETUP_FRESH) && strcmp(s->hostname, USUAL_NAME) != 0))
+	if (s->flags & (FRAME_SETUP_ETC | FRAME_SETUP_HOSTS) ||
+	    (!(s->flags & (FRAME_SETUP_FRESH | FRAME_SETUP_BARE)) && strcmp(s->hostname, USUAL_NAME) != 0))
 		(void)hosts_make(s->hostname);
 	*stage = FRAME_STAGE_READ_ONLY;
 	if (s->flags & FRAME_SETUP_READ_ONLY) {

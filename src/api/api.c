@@ -1,3 +1,4 @@
+/* Routes requests: authenticates the caller, checks scope, quotas and disk space, and calls the handler. */
 #include "api/api.h"
 #include "api/native/native.h"
 #include "api/noid/noid.h"
@@ -9,7 +10,7 @@
 #define ROUTES_MAX 160
 #define LOOK_MS 1000
 
-/* What is noted on a request once its caller is known. */
+/* State of a request once its caller is known. */
 struct caller {
 	struct tenant *tenant;
 	enum scope scope;
@@ -20,7 +21,8 @@ static_assert(sizeof(struct caller) <= 64, "http_note has so much room");
 
 static const struct {
 	const struct route *(*list)(size_t *n);
-	void (*dress)(struct http_req *q); /* what its answers carry and its errors look like; NULL: as all */
+	/* sets the headers of answers and the format of errors; NULL: the native ones */
+	void (*dress)(struct http_req *q);
 } dialects[] = { { native_routes, NULL }, { noid_routes, noid_dress } };
 
 static struct {
@@ -38,7 +40,7 @@ static void add(const struct route *r, size_t n)
 
 const struct route *api_routes(size_t *ret_n)
 {
-	/* Put together once; constant from then on. */
+	/* Built at the first call; constant from then on. */
 	for (size_t i = 0; i < ARRAY_LEN(dialects) && !table.whole; i++) {
 		size_t n;
 		const struct route *r = dialects[i].list(&n);
@@ -59,6 +61,10 @@ int api_new(struct service *s, const struct api_opts *o, struct api **ret, struc
 	if (!a)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for the API");
 	*a = (struct api){ .s = s,
+			   .loop = o->loop,
+			   .access = o->access,
+			   .audit = o->audit,
+			   .turn = o->turn,
 			   .owner = o->owner,
 			   .noid_isolation = o->noid_isolation,
 			   .ports_domain = o->ports_domain,
@@ -90,13 +96,13 @@ struct tenant *api_tenant(struct api *a, struct http_req *q, const struct who *w
 	struct tenant *t = who->tenant;
 
 	if (name && who->scope != SCOPE_ADMIN) {
-		err_set(e, ERR_DENIED, -EPERM, "only an admin may access other tenants");
+		err_set(e, WHY_ADMIN_ONLY, -EPERM, "only an admin may access other tenants");
 		return NULL;
 	}
 	if (name)
-		t = tenant_find(a->s->access, name);
+		t = tenant_find(a->access, name);
 	if (!t)
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "no tenant '%.64s'", name ? name : "");
+		err_set(e, WHY_TENANT_MISSING, -ENOENT, "no tenant '%.64s'", name ? name : "");
 	return t;
 }
 
@@ -108,7 +114,7 @@ const char *api_bearer(const struct http_req *q)
 		return NULL;
 	h += 7;
 	h += strspn(h, " ");
-	/* Noid's clients take no token that does not begin like theirs. */
+	/* Noid's clients accept only tokens with this prefix. */
 	return strncmp(h, "noid_tok_cloche_", 16) ? h : h + 9;
 }
 
@@ -123,20 +129,20 @@ static void note_refused(struct api *a, const struct http_req *q, const char *wh
 	if (now - a->refused_noted_ns < 1000000000ULL)
 		return;
 	a->refused_noted_ns = now;
-	j = audit_begin(a->s->audit, &rec);
+	j = audit_begin(a->audit, &rec);
 	jout_str(j, "peer", http_peer(q));
 	jout_str(j, "why", why);
 	jout_u64(j, "count", a->refused);
-	audit_end(a->s->audit, NULL);
-	turn_dirty(a->s->turn);
+	audit_end(a->audit, NULL);
+	turn_dirty(a->turn);
 }
 
 int api_note(struct http_req *q, struct tenant *t, enum scope scope, const char *token, struct err *e)
 {
 	struct caller *c = http_note(q);
 
-	if (t->gone)
-		return err_set(e, ERR_NOT_FOUND, -ENOENT, "the token's tenant was removed");
+	if (tenant_gone(t))
+		return err_set(e, WHY_TENANT_MISSING, -ENOENT, "the token's tenant was removed");
 	*c = (struct caller){ .tenant = t, .scope = scope };
 	snprintf(c->token, sizeof(c->token), "%s", token);
 	return 0;
@@ -145,7 +151,7 @@ int api_note(struct http_req *q, struct tenant *t, enum scope scope, const char 
 int api_share(struct http_req *q, struct err *e)
 {
 	const struct caller *c = http_note(q);
-	struct tenant *t = c->tenant;
+	struct tenant_calls *t = tenant_calls(c->tenant);
 
 	if (c->scope == SCOPE_ADMIN) {
 		http_give(q, NULL, NULL);
@@ -154,8 +160,8 @@ int api_share(struct http_req *q, struct err *e)
 	http_give(q, &t->conns, &t->unsent);
 	if (t->conns > http_conns_max(q) / 2) {
 		http_last(q);
-		err_set(e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has reached its limit of %u connections", t->id,
-			t->conns - 1);
+		err_set(e, ERR_EXHAUSTED, -EAGAIN, "tenant '%s' has reached its limit of %u connections",
+			tenant_id(c->tenant), t->conns - 1);
 		err_remedy(e, "close some connections, or send several requests over one");
 		return -EAGAIN;
 	}
@@ -169,6 +175,7 @@ int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_r
 {
 	const char *text = api_bearer(q);
 	int64_t uid = http_peer_uid(q);
+	struct token_view v = { 0 };
 	struct token *k = NULL;
 	struct token_mark mark;
 	char name[ID_SIZE];
@@ -176,21 +183,23 @@ int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_r
 
 	if (!text && uid >= 0 && (uid == 0 || uid == (int64_t)a->owner)) {
 		snprintf(name, sizeof(name), "uid-%lld", (long long)uid);
-		return api_note(q, tenant_find(a->s->access, TENANT_DEFAULT), SCOPE_ADMIN, name, e);
+		return api_note(q, tenant_find(a->access, TENANT_DEFAULT), SCOPE_ADMIN, name, e);
 	}
 	if (!text) {
-		err_set(e, ERR_UNAUTHORIZED, -EACCES, "missing token");
+		err_set(e, WHY_TOKEN_MISSING, -EACCES, "missing token");
 		err_remedy(e, "send it as `Authorization: Bearer TOKEN`");
 		return -EACCES;
 	}
-	r = token_check(a->s->access, text, &k, &mark, ret_retry, e);
-	if (r == 0 && k->scope < scope) {
-		r = err_set(e, ERR_DENIED, -EPERM, "this token has scope '%s'; the call needs '%s'",
-			    scope_name(k->scope), scope_name(scope));
+	r = token_check(a->access, text, &k, &mark, ret_retry, e);
+	if (k)
+		v = token_view(k);
+	if (r == 0 && v.scope < scope) {
+		r = err_set(e, WHY_SCOPE_TOO_SMALL, -EPERM, "this token has scope '%s'; the call needs '%s'",
+			    scope_name(v.scope), scope_name(scope));
 		err_remedy(e, "use a token with a larger scope");
 	}
 	if (r == 0)
-		r = api_note(q, k->tenant, k->scope, k->id, e);
+		r = api_note(q, v.tenant, v.scope, v.id, e);
 	if (r == 0)
 		((struct caller *)http_note(q))->mark = mark;
 	return r;
@@ -205,7 +214,7 @@ void api_refuse(struct api *a, struct http_req *q, const struct err *e, unsigned
 	http_fail_retry(q, e, retry);
 }
 
-/* Lets the caller in, or answers. */
+/* Checks the token, or answers. */
 static int let_in(struct api *a, struct http_req *q, const struct route *r)
 {
 	struct err e = { 0 };
@@ -215,7 +224,10 @@ static int let_in(struct api *a, struct http_req *q, const struct route *r)
 	if (r->scope == SCOPE_NONE)
 		return 0;
 	rc = api_try(a, q, (enum scope)r->scope, &retry, &e);
-	/* One tenant leaves connections and memory to the others; admins are let in to see to it. */
+	/*
+	 * One tenant must leave connections and memory to the others; admins are always admitted, so that they can
+	 * help.
+	 */
 	if (rc == 0) {
 		rc = api_share(q, &e);
 		retry = rc < 0;
@@ -236,12 +248,12 @@ static bool takes_room(const struct route *r)
 	return !(r->flags & ROUTE_NO_DISK);
 }
 
-/* Whether there is room for it; else it is answered. */
+/* Whether there is room for the record; otherwise the request is answered. */
 static bool has_room(struct api *a, struct http_req *q, const struct route *r)
 {
 	struct err e = { 0 };
 
-	if (r->method == HTTP_M_GET || r->method == HTTP_M_HEAD || (!takes_room(r) && !turn_stuck(a->s->turn)) ||
+	if (r->method == HTTP_M_GET || r->method == HTTP_M_HEAD || (!takes_room(r) && !turn_stuck(a->turn)) ||
 	    service_room(a->s, &e) == 0)
 		return true;
 	http_fail_retry(q, &e, 1);
@@ -279,14 +291,14 @@ static void on_look(uv_timer_t *t)
 	api_look_at_standing(t->data);
 }
 
-/* Should there be no memory for it, tokens that expire are not noticed; those that are revoked are. */
+/* Without memory for the timer, the end of a token's validity is not noticed; a revocation is. */
 static void look_from_now_on(struct api *a)
 {
 	if (!a->looks) {
 		a->looks = calloc(1, sizeof(*a->looks));
 		if (!a->looks)
 			return;
-		uv_timer_init(a->s->loop, a->looks);
+		uv_timer_init(a->loop, a->looks);
 		a->looks->data = a;
 	}
 	if (!uv_is_active((const uv_handle_t *)a->looks))
@@ -319,13 +331,13 @@ void api_look_at_standing(struct api *a)
 	if (!s && a->looks)
 		uv_timer_stop(a->looks);
 	while (s) {
-		if (token_still(a->s->access, &s->mark)) {
+		if (token_still(a->access, &s->mark)) {
 			s = s->next;
 			continue;
 		}
 		api_unstand(s);
 		s->end(s->arg, STAND_DENIED);
-		s = a->standing; /* its end may have been that of others */
+		s = a->standing; /* ending it may have ended others */
 	}
 }
 

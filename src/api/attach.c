@@ -11,7 +11,8 @@
 #define MESSAGE_MAX (4U * 1024U * 1024U)
 #define PIECE (64U * 1024U)
 #define REPLAY (64U * 1024U) /* of a terminal's output, for a client that gives no offset */
-#define IN_HIGH (MIB / 2) /* of stdin that waits: the client is held above, and let go on below the other */
+/* bytes of stdin in the queue: above the first the client must wait, below the second it may continue */
+#define IN_HIGH (MIB / 2)
 #define IN_LOW (MIB / 4)
 #define SIZE_MAX_CELLS 10000
 
@@ -27,21 +28,21 @@ struct attach {
 	struct exec_sink sink;
 	struct exec_watch watch;
 	struct standing standing;
-	bool direct; /* we are its sink */
+	bool direct; /* this WebSocket is the exec's sink */
 	bool told; /* the start was reported */
 	bool held; /* stdin: the client waits */
-	bool gaps; /* something was not there any more */
+	bool gaps; /* part of the output was missing */
 	uint64_t at[2]; /* read so far, when not direct */
 	uint64_t client_at[2]; /* the client's own count: where it expects the next byte */
-	uint64_t shift[2]; /* of ->at from that: what went to a client before a restart */
+	uint64_t shift[2]; /* difference from ->at to that: what was sent to a client before a restart */
 };
 
 static void attach_free(struct attach *t)
 {
 	api_unstand(&t->standing);
 	exec_unwatch(&t->watch);
-	if (t->exec && t->direct && t->exec->sink == &t->sink)
-		exec_leave(t->exec);
+	if (t->exec && t->direct)
+		exec_leave(t->exec, &t->sink);
 	if (t->exec)
 		exec_unref(t->exec);
 	sandbox_rest(t->sandbox);
@@ -74,7 +75,7 @@ static void send_bytes(struct attach *t, enum exec_stream s, const char *p, size
 	ws_send(t->ws, false, all, 2);
 }
 
-/* Before what begins at ->at is sent, or nothing more will be. */
+/* Reports a gap before the bytes at ->at are sent, or before the end. */
 static void say_gap(struct attach *t, enum exec_stream s)
 {
 	uint64_t here = t->at[s] + t->shift[s];
@@ -89,24 +90,25 @@ static void say_gap(struct attach *t, enum exec_stream s)
 	t->client_at[s] = here;
 }
 
-/* Says goodbye and goes. */
+/* Sends the end and closes. */
 static void finish(struct attach *t)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(MIB);
 	struct json j = JSON_INIT(&b);
 	struct exec *x = t->exec;
-	bool refused = x->failed && t->kind->refusal_ends && x->fail.kind == ERR_REFUSED;
+	const struct err *why = exec_failure(x);
+	bool refused = why && t->kind->refusal_ends && why->kind == ERR_REFUSED;
 
 	for (int s = 0; s < 2 && !t->direct; s++) {
-		t->at[s] = spool_first(&x->stream[s].spool, t->at[s]);
+		t->at[s] = exec_output_first(x, (enum exec_stream)s, t->at[s]);
 		say_gap(t, (enum exec_stream)s);
 	}
 	if (refused) {
-		send_bytes(t, EXEC_ERR, x->fail.msg, strlen(x->fail.msg));
+		send_bytes(t, EXEC_ERR, why->msg, strlen(why->msg));
 		send_bytes(t, EXEC_ERR, "\n", 1);
 	}
-	if (x->failed && !refused) {
-		send_error(t, &x->fail);
+	if (why && !refused) {
+		send_error(t, why);
 	} else if (t->kind->result) {
 		t->kind->result(x, t->gaps, &j);
 		send_text(t, &b);
@@ -133,33 +135,32 @@ static void say_started(struct attach *t)
 	t->told = true;
 	if (!t->kind->says_started)
 		return;
-	buf_addf(&b, "{\"type\":\"started\",\"id\":\"%s\",\"sandbox\":\"%s\"}", t->exec->id, t->sandbox->id);
+	buf_addf(&b, "{\"type\":\"started\",\"id\":\"%s\",\"sandbox\":\"%s\"}", exec_id(t->exec),
+		 sandbox_id(t->sandbox));
 	send_text(t, &b);
 }
 
-/* From the spools, both streams, as far as the client takes it. Returns whether all was read. */
+/* Sends both streams from the spools, as much as the client takes. Returns whether everything was sent. */
 static bool read_on(struct attach *t)
 {
-	char *buf = t->api->s->scratch;
+	char *buf = service_scratch(t->api->s);
 
-	for (int s = 0; s < 2; s++) {
-		const struct spool *sp = &t->exec->stream[s].spool;
-
+	for (enum exec_stream s = EXEC_OUT; s <= EXEC_ERR; s++) {
 		while (ws_queued(t->ws) < HTTP_HIGH) {
-			uint64_t first = spool_first(sp, t->at[s]);
 			ssize_t n;
 
-			t->at[s] = first;
-			n = spool_read(sp, t->at[s], buf, PIECE);
+			t->at[s] = exec_output_first(t->exec, s, t->at[s]);
+			n = exec_output_read(t->exec, s, t->at[s], buf, PIECE);
 			if (n <= 0)
 				break;
-			say_gap(t, (enum exec_stream)s);
-			send_bytes(t, (enum exec_stream)s, buf, (size_t)n);
+			say_gap(t, s);
+			send_bytes(t, s, buf, (size_t)n);
 			t->at[s] += (uint64_t)n;
 			t->client_at[s] += (uint64_t)n;
 		}
-		if (t->at[s] < sp->total)
-			return ws_queued(t->ws) < HTTP_HIGH && spool_first(sp, t->at[s]) == sp->total;
+		if (t->at[s] < exec_output_total(t->exec, s))
+			return ws_queued(t->ws) < HTTP_HIGH &&
+			       exec_output_first(t->exec, s, t->at[s]) == exec_output_total(t->exec, s);
 	}
 	return true;
 }
@@ -195,7 +196,7 @@ static void on_gone(void *arg)
 	struct attach *t = arg;
 
 	if (t->exec && t->kind->owner && !exec_has_exited(t->exec)) {
-		if (t->exec->request->tty)
+		if (exec_has_tty(t->exec))
 			exec_signal(t->exec, SIGHUP, EXEC_TREE, NULL);
 		else
 			exec_close_stdin(t->exec);
@@ -203,7 +204,7 @@ static void on_gone(void *arg)
 	attach_free(t);
 }
 
-/* What comes for it waits until it is there to take it. */
+/* Input for an exec that has not started yet waits until it has. */
 static void hold_until_started(struct attach *t)
 {
 	if (exec_started(t->exec))
@@ -216,10 +217,10 @@ static void begin(struct attach *t, const uint8_t *data, size_t len)
 {
 	AUTO(exec_request_free) struct exec_request *w = NULL;
 	struct err e = { 0 };
-	int r = t->kind->request(&t->api->s->o, t->sandbox, (const char *)data, len, &w, &e);
+	int r = t->kind->request(t->sandbox, (const char *)data, len, &w, &e);
 
 	if (r == 0) {
-		/* A terminal is kept, so that one can come back to it; so is what was to run in the background. */
+		/* A terminal and a background command keep their output, so that clients can attach again. */
 		t->direct = !w->tty && !w->background;
 		w->background = w->background || w->tty;
 		t->sink = (struct exec_sink){ .data = on_data, .arg = t };
@@ -286,7 +287,7 @@ static void on_message(void *arg, bool text, const uint8_t *data, size_t len)
 		send_error(t, &e);
 }
 
-/* What it runs goes on, and can be come back to when the daemon is back. */
+/* The command continues, and clients can attach again when the daemon is back. */
 static void on_stop(void *arg, enum stand_end why)
 {
 	struct attach *t = arg;
@@ -304,27 +305,22 @@ static void on_stop(void *arg, enum stand_end why)
  */
 static void count_from_restart(struct attach *t, const struct attach_from *from)
 {
-	struct exec *x = t->exec;
+	const uint64_t at[2] = { from->out, from->err };
 
-	if (!from->given || !x->adopted || x->request->background)
+	if (!from->given || !exec_rejoin(t->exec, at, t->shift))
 		return;
-	if (!x->joined) {
-		x->joined = true;
-		x->seen[0] = from->out;
-		x->seen[1] = from->err;
-	}
-	for (int s = 0; s < 2; s++) {
-		t->at[s] -= t->at[s] < x->seen[s] ? t->at[s] : x->seen[s];
-		t->shift[s] = x->seen[s];
-	}
+	for (int s = 0; s < 2; s++)
+		t->at[s] -= t->at[s] < t->shift[s] ? t->at[s] : t->shift[s];
 }
 
 void attach_ws(struct call *c, const struct attach_kind *kind, const struct attach_from *from)
 {
-	const struct ws_calls calls = { .message = on_message, .drain = on_drain, .gone = on_gone, .max = MESSAGE_MAX, .asks = !c->exec };
+	const struct ws_calls calls = {
+		.message = on_message, .drain = on_drain, .gone = on_gone, .max = MESSAGE_MAX, .asks = !c->exec
+	};
 	struct attach *t = calloc(1, sizeof(*t));
-	const struct spool *s;
 	struct err e = { 0 };
+	uint64_t total;
 
 	if (!t)
 		abort();
@@ -345,8 +341,8 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 	call_free(c);
 	if (!t->exec)
 		return;
-	s = &t->exec->stream[EXEC_OUT].spool;
-	t->at[0] = from->given ? from->out : t->exec->request->tty && s->total > REPLAY ? s->total - REPLAY : 0;
+	total = exec_output_total(t->exec, EXEC_OUT);
+	t->at[0] = from->given ? from->out : exec_has_tty(t->exec) && total > REPLAY ? total - REPLAY : 0;
 	t->at[1] = from->err;
 	t->client_at[0] = t->at[0];
 	t->client_at[1] = t->at[1];

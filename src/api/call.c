@@ -1,3 +1,4 @@
+/* The life of a call: its sandbox and exec, its body, and its answer. */
 #include "api/api.h"
 #include "base/base.h"
 #include "base/id.h"
@@ -35,7 +36,7 @@ int api_flag(const struct http_req *q, const char *name, bool *ret, struct err *
 int api_cursor(const char *text, uint64_t *ret_created_ns, const char **ret_id, struct err *e)
 {
 	const size_t n = strspn(text, "0123456789");
-	char digits[20]; /* so many never overflow */
+	char digits[20]; /* large enough for all values */
 
 	if (n < sizeof(digits) && text[n] == '-' && id_valid(text + n + 1)) {
 		memcpy(digits, text, n);
@@ -54,24 +55,10 @@ struct call *call_new(struct api *a, struct http_req *q, const struct route *r)
 	struct call *c = calloc(1, sizeof(*c));
 
 	if (!c)
-		abort(); /* a few hundred bytes */
+		abort(); /* a few hundred bytes only */
 	*c = (struct call){ .api = a, .q = q, .who = api_who(q), .route = r };
 	http_set_gone(q, on_gone, c);
 	return c;
-}
-
-int idem_hold(struct call *c, const char *key, struct err *e)
-{
-	char text[192];
-
-	snprintf(text, sizeof(text), "%s/%s", c->who.tenant->id, key);
-	if (map_get(&c->api->busy, text))
-		return err_set(e, ERR_CONFLICT, -EBUSY,
-			       "the first request with this Idempotency-Key is still in progress");
-	c->busy = strdup(text);
-	if (!c->busy || map_put(&c->api->busy, text, c) < 0)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a request");
-	return 0;
 }
 
 /*
@@ -125,13 +112,27 @@ void call_fail(struct call *c, const struct err *e)
 	call_free(c);
 }
 
+void call_fail_done(struct call *c, const struct err *e)
+{
+	struct err why = { 0 };
+
+	if (!c->q || http_method(c->q) == HTTP_M_GET || http_method(c->q) == HTTP_M_HEAD) {
+		call_fail(c, e);
+		return;
+	}
+	err_set(&why, WHY_LIMIT, -EDQUOT, "it was done, and its answer cannot be returned: %.160s", e->msg);
+	if (e->remedy[0])
+		err_remedy(&why, "%s", e->remedy);
+	call_fail(c, &why);
+}
+
 void call_json(struct call *c, int status, struct buf *b)
 {
 	size_t len = b->len;
 	char *data, *fit;
 
 	data = buf_take(b);
-	/* A buffer that has grown is up to twice as large as what is in it, and it may be read late. */
+	/* A buffer that has grown is up to twice as large as its content, and it may be read late. */
 	fit = data && len > SMALL_ANSWER ? realloc(data, len + 1) : NULL;
 	data = fit ? fit : data;
 	if (c->q && data)
@@ -150,10 +151,12 @@ void call_empty(struct call *c, int status)
 	call_free(c);
 }
 
-/* One that is larger by itself has to wait until nothing else does. Small ones always go while there is room at all. */
+/*
+ * An answer above the limit by itself waits until no other one is pending. Small ones are sent while there is any room.
+ */
 int call_room(const struct call *c, size_t more, struct err *e)
 {
-	const size_t unsent = c->who.tenant->unsent;
+	const size_t unsent = tenant_calls(c->who.tenant)->unsent;
 
 	if (!unsent || unsent + (more > SMALL_ANSWER ? more : 0) <= API_UNSENT_MAX)
 		return 0;
@@ -198,7 +201,7 @@ void call_stored(struct call *c, int status, struct buf *b)
 		*b = (struct buf){ 0 };
 	}
 	c->pending = true;
-	turn_after(c->api->s->turn, &c->wait, on_stored, c);
+	turn_after(c->api->turn, &c->wait, on_stored, c);
 }
 
 int call_sandbox(struct call *c)
@@ -248,7 +251,7 @@ void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size
 
 void call_audited(struct call *c)
 {
-	const struct audit_head *h = audit_head(c->api->s->audit);
+	const struct audit_head *h = audit_head(c->api->audit);
 
 	if (c->q && http_method(c->q) != HTTP_M_GET && http_method(c->q) != HTTP_M_HEAD)
 		http_setf(c->q, "X-Cloche-Audit", "%llu:%s", (unsigned long long)h->seq, h->hash);

@@ -1,31 +1,32 @@
+/* Decides whether a request may reach a server inside a sandbox. */
 #include "api/port.h"
 #include "base/base.h"
 
 #include <openssl/crypto.h>
 #include <strings.h>
 
-/* Whose request this is, when it is let in by what its sandbox says and not by a token of the API. */
+/* Sets the request's caller when it is admitted by its sandbox's settings and not by an API token. */
 static int as_its_tenant(struct http_req *q, struct sandbox *b, struct err *e)
 {
-	return api_note(q, b->tenant, SCOPE_EXEC, "port", e);
+	return api_note(q, sandbox_tenant(b), SCOPE_EXEC, "port", e);
 }
 
-/* Any of the ways a port's own token may come. */
-static bool own_token(const struct http_req *q, const struct port *p, struct port_pass *ret)
+/* Whether the port's own token is in any of its possible places. */
+static bool own_token(const struct http_req *q, const struct sandbox *b, uint16_t number, struct port_pass *ret)
 {
 	const char *header = http_header(q, PORT_HEADER), *bearer = api_bearer(q), *name, *value;
 	char text[TOKEN_TEXT_MAX];
 
-	if (bearer && port_token_is(p, bearer))
+	if (bearer && port_token_is(b, number, bearer))
 		return true;
-	if (header && port_token_is(p, header))
+	if (header && port_token_is(b, number, header))
 		return true;
 	for (size_t i = 0; i < http_header_count(q); i++) {
 		http_header_at(q, i, &name, &value);
-		if (!strcasecmp(name, "cookie") && port_cookie_token(value, text) && port_token_is(p, text))
+		if (!strcasecmp(name, "cookie") && port_cookie_token(value, text) && port_token_is(b, number, text))
 			return true;
 	}
-	if (http_query_text(q) && port_query_token(http_query_text(q), text) && port_token_is(p, text)) {
+	if (http_query_text(q) && port_query_token(http_query_text(q), text) && port_token_is(b, number, text)) {
 		ret->by_query = true;
 		memcpy(ret->token, text, sizeof(text));
 		return true;
@@ -37,7 +38,6 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 {
 	const char *bearer = api_bearer(q);
 	enum port_by by = PORT_BY_API;
-	const struct port *own;
 	struct err e = { 0 };
 	unsigned retry = 0;
 	struct sandbox *b = NULL;
@@ -46,18 +46,18 @@ int port_enter(struct api *a, struct http_req *q, const struct port_place *p, st
 
 	*ret = (struct port_pass){ 0 };
 	r = api_try(a, q, SCOPE_EXEC, &retry, &e);
-	/* A text that looks like an API token, or is one without the scope, must not reach the server inside. */
-	ret->our_token = bearer && (r == 0 || e.kind != ERR_UNAUTHORIZED || !strncmp(bearer, TOKEN_PREFIX, sizeof(TOKEN_PREFIX) - 1));
+	/* An API token, even an invalid one or one without the scope, must not reach the server inside. */
+	ret->our_token = bearer && (r == 0 || e.kind != ERR_UNAUTHORIZED ||
+				    !strncmp(bearer, TOKEN_PREFIX, sizeof(TOKEN_PREFIX) - 1));
 	if (r == 0) {
 		who = api_who(q);
 		b = sandbox_find(a->s, &who, p->sandbox, &e);
 		r = b ? 0 : -ENOENT;
 	}
 	if (!b && e.kind != ERR_RATE) {
-		b = map_get(&a->s->sandboxes, p->sandbox);
-		own = b && sandbox_seen(b) ? port_find(b, p->number) : NULL;
-		by = own && own_token(q, own, ret) ? PORT_BY_TOKEN : PORT_BY_PUBLIC;
-		if (own && (by == PORT_BY_TOKEN || own->public))
+		b = sandbox_by_id(a->s, p->sandbox);
+		by = b && own_token(q, b, p->number, ret) ? PORT_BY_TOKEN : PORT_BY_PUBLIC;
+		if (b && (by == PORT_BY_TOKEN || port_view(b, p->number).public))
 			r = as_its_tenant(q, b, &e);
 		else
 			b = NULL;
@@ -86,11 +86,11 @@ void port_give_cookie(struct http_req *q, const struct port_place *p, const char
 	char rest[HTTP_PATH_MAX];
 	size_t n = port_query_rest(query ? query : "", rest, sizeof(rest));
 
-	/* "//host/" would be another server's address. */
+	/* "//host/" would be the address of another server. */
 	while (path[0] == '/' && path[1] == '/')
 		path++;
 	if (buf_addf(&to, "%s%s%.*s", path, n ? "?" : "", (int)n, rest) < 0) {
-		http_fail_as(q, 414, "too_large", "the path is too long", NULL, NULL);
+		http_fail_as(q, WHY_PATH_TOO_LONG, "the path is too long", NULL, NULL);
 		return;
 	}
 	http_set(q, "Location", buf_str(&to));

@@ -1,3 +1,4 @@
+/* Heads of forwarded requests and answers: which headers are removed, changed or added. */
 #include "api/port.h"
 #include "base/base.h"
 
@@ -12,17 +13,25 @@ static bool is_any(const char *name, const char *const *list, size_t n)
 	return false;
 }
 
-/* Of one connection only, in both directions. */
+/* Whether a header is for one connection only, in both directions. */
 static bool of_the_hop(const char *name)
 {
-	static const char *const names[] = { "connection", "keep-alive", "proxy-connection", "proxy-authenticate",
-					     "proxy-authorization", "proxy-authentication-info", "te", "trailer",
-					     "transfer-encoding", "upgrade", "content-length" };
+	static const char *const names[] = { "connection",
+					     "keep-alive",
+					     "proxy-connection",
+					     "proxy-authenticate",
+					     "proxy-authorization",
+					     "proxy-authentication-info",
+					     "te",
+					     "trailer",
+					     "transfer-encoding",
+					     "upgrade",
+					     "content-length" };
 
 	return is_any(name, names, ARRAY_LEN(names));
 }
 
-/* Whether a list ("close, X-Own") names it. */
+/* Whether a list ("close, X-Own") contains the name. */
 static bool names_it(const char *list, const char *name)
 {
 	size_t n = strlen(name);
@@ -38,7 +47,7 @@ static bool names_it(const char *list, const char *name)
 
 /* ---- the caller's token, in any part of the request ------------------------------------------------------------- */
 
-/* One of several "name=value" with @sep between: the first of @name. */
+/* The first value of @name in a list of "name=value" with @sep between. */
 static bool pick(const char *text, char sep, const char *name, char to[TOKEN_TEXT_MAX])
 {
 	const char stop[] = { sep, '\0' };
@@ -61,7 +70,7 @@ static bool pick(const char *text, char sep, const char *name, char to[TOKEN_TEX
 	return false;
 }
 
-/* All but those; returns the length. @size is more than @text needs. */
+/* Copies the list without @name; returns the length. @size is more than @text needs. */
 static size_t leave_out(const char *text, char sep, const char *name, char *to)
 {
 	const char stop[] = { sep, '\0' };
@@ -124,7 +133,7 @@ static bool passes_in(const char *name, const struct port_pass *pass, const char
 
 static int add_cookies(struct buf *to, const char *value)
 {
-	AUTO_FREE char *rest = malloc(2 * strlen(value) + 1); /* a space may be added behind each separator */
+	AUTO_FREE char *rest = malloc(2 * strlen(value) + 1); /* a space may be added after each separator */
 	size_t n;
 
 	if (!rest)
@@ -145,7 +154,7 @@ static int add_target(const struct http_req *q, const struct port_place *p, stru
 	if (query)
 		n = port_query_rest(query, rest, strlen(query) + 1);
 	r = buf_addf(to, "%s %s", http_method_name(q), p->path);
-	/* "?" with nothing behind it is passed on, too, when it was so. */
+	/* A "?" without a query is forwarded, too. */
 	if (r >= 0 && query && (n || !*query))
 		r = buf_adds(to, "?");
 	if (r >= 0 && n)
@@ -158,7 +167,10 @@ static int add_ours(const struct http_req *q, const struct port_place *p, struct
 	const char *host = http_header(q, "host");
 	int r;
 
-	/* By host the server has a name of its own; by path it is one of many behind ours, and better thinks it is local. */
+	/*
+	 * By host the server has a name of its own; by path it gets a local one, since it shares the daemon's with
+	 * others.
+	 */
 	if (p->hosted)
 		r = buf_addf(to, "Host: %s\r\n", host);
 	else
@@ -197,11 +209,17 @@ int port_head_out(const struct http_req *q, const struct port_place *p, const st
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
-/* What would hold for all that is under the name it came by: fine when that is the server's own. */
+/* Whether a header affects the whole origin: allowed when the origin is the server's own. */
 static bool of_the_origin(const char *name)
 {
-	static const char *const names[] = { "service-worker-allowed", "clear-site-data", "strict-transport-security",
-					     "alt-svc", "public-key-pins", "nel", "report-to", "origin-agent-cluster" };
+	static const char *const names[] = { "service-worker-allowed",
+					     "clear-site-data",
+					     "strict-transport-security",
+					     "alt-svc",
+					     "public-key-pins",
+					     "nel",
+					     "report-to",
+					     "origin-agent-cluster" };
 
 	return is_any(name, names, ARRAY_LEN(names));
 }
@@ -217,7 +235,7 @@ static bool is_attribute(const char *part, size_t len, const char *name)
 	return len >= n && !strncasecmp(part, name, n) && (len == n || part[n] == '=' || part[n] == ' ');
 }
 
-/* A cookie is for the server that set it: not for its siblings below our domain, nor for the rest of our paths. */
+/* Limits a cookie to the server that set it: not to other servers of the domain, nor to other paths of the daemon. */
 static void set_cookie(struct http_req *q, const struct port_place *p, const char *value)
 {
 	AUTO(buf_done) struct buf to = BUF_INIT(8 * KIB);
@@ -257,7 +275,7 @@ void port_head_in(const struct answer *a, const struct port_place *p, struct htt
 	for (unsigned i = 0; i < a->n; i++) {
 		const char *name = a->header[i].name, *value = a->header[i].value;
 
-		/* X-Cloche-Audit is our word for what was done. */
+		/* X-Cloche-Audit is set by the daemon only. */
 		if (of_the_hop(name) || names_it(connection, name) || (!p->hosted && of_the_origin(name)) ||
 		    !strncasecmp(name, "x-cloche-", 9))
 			continue;
@@ -274,5 +292,6 @@ void port_head_in(const struct answer *a, const struct port_place *p, struct htt
 	 * name.
 	 */
 	if (!p->hosted)
-		http_set(q, "Content-Security-Policy", "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads");
+		http_set(q, "Content-Security-Policy",
+			 "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads");
 }

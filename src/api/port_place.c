@@ -1,9 +1,10 @@
+/* Finds the sandbox and port that a request is for, by path or by host. */
 #include "api/port.h"
 #include "base/base.h"
 
 #include <strings.h>
 
-/* "8000" up to @end; 0 when it is no port. */
+/* A port number such as "8000", up to @end; 0 when it is invalid. */
 static uint16_t read_port(const char *text, const char *end)
 {
 	unsigned v = 0;
@@ -47,7 +48,7 @@ static bool by_path(const char *path, struct port_place *ret)
 	return true;
 }
 
-/* "8000-0000abc….ports.example", with a port of ours or without. */
+/* Parses "8000-0000abc….ports.example", with or without the daemon's port. */
 static bool by_host(const char *domain, const char *host, const char *path, struct port_place *ret)
 {
 	size_t label = strcspn(host, "."), all = strcspn(host, ":"), n = strlen(domain);

@@ -10,35 +10,35 @@
 #include <strings.h>
 #include <sys/socket.h>
 
-#define OUT_MAX (HTTP_HEAD_MAX + HTTP_PATH_MAX + 160U * 1024U) /* a head, or what one read brought and a little */
+#define OUT_MAX (HTTP_HEAD_MAX + HTTP_PATH_MAX + 160U * 1024U) /* a head, or the result of one read and a little */
 #define READ_AT_ONCE (64U * 1024U)
-#define READS 4 /* of one connection before others have their turn */
-#define QUIET_MS 600000 /* of a server that owes an answer */
+#define READS 4 /* reads from one connection before others get their turn */
+#define QUIET_MS 600000 /* ms that a server may be silent while it owes an answer */
 #define LOOK_MS 15000
 
 struct proxy {
 	struct api *api;
-	struct http_req *q; /* NULL: upgraded */
-	struct call *call; /* of a tunnel, until it stands */
+	struct http_req *q; /* NULL: the connection was upgraded */
+	struct call *call; /* the call of a tunnel, until the connection is open */
 	struct tunnel *tunnel;
 	struct port_place place;
-	struct port_pass pass; /* ->sandbox is held for as long as this is there */
+	struct port_pass pass; /* keeps ->sandbox */
 	struct sandbox_waiter waiter;
 	bool waiting;
 	struct port_dial *dial;
 	int fd;
 	uv_poll_t *poll;
 	uv_timer_t *timer;
-	uint64_t heard; /* the loop's time of the last byte either way */
-	struct buf out; /* for the server; from ->out_at on */
+	uint64_t heard; /* loop time of the last byte in either direction */
+	struct buf out; /* bytes for the server, from ->out_at on */
 	size_t out_at;
-	bool out_end; /* nothing comes behind ->out */
-	bool out_shut; /* the server was told so */
-	bool out_broken; /* it does not want more */
-	bool held; /* the client takes no more for now: nothing is read */
-	bool in_end; /* of an upgraded one: the server has said all */
-	bool begun; /* the answer */
-	bool events; /* it is a stream of those, which has no end of its own */
+	bool out_end; /* nothing follows ->out */
+	bool out_shut; /* the end was sent to the server */
+	bool out_broken; /* the server reads no more */
+	bool held; /* the client does not read at present, so the server is not read either */
+	bool in_end; /* of an upgraded one: the server has ended its direction */
+	bool begun; /* the answer's head was forwarded */
+	bool events; /* the answer is a stream of events, without an end of its own */
 	struct answer answer;
 	struct standing standing;
 };
@@ -73,7 +73,7 @@ static void proxy_free(struct proxy *x)
 	free(x);
 }
 
-/* The request cannot be done: it is said, or, when it is too late for that, seen. */
+/* The request failed: answers with the error, or closes the connection if the answer has begun. */
 static void fail(struct proxy *x, const struct err *e)
 {
 	if (x->tunnel) {
@@ -94,8 +94,8 @@ static void fail_bad(struct proxy *x, const char *why)
 {
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -EBADMSG, "the server on port %u in sandbox '%s' sent an invalid answer: %s",
-		x->place.number, x->pass.sandbox->request->name, why);
+	err_set(&e, WHY_PORT_CLOSED, -EBADMSG, "the server on port %u in sandbox '%s' sent an invalid answer: %s",
+		x->place.number, sandbox_name(x->pass.sandbox), why);
 	err_remedy(&e, "check the log of the server inside; it must speak HTTP/1.1");
 	fail(x, &e);
 }
@@ -116,7 +116,7 @@ static void watch(struct proxy *x)
 
 /* ---- to the server ---------------------------------------------------------------------------------------------- */
 
-/* The server reads no more of it. What it says may still be of use. */
+/* The server reads no more. Its answer may still be useful. */
 static void out_breaks(struct proxy *x)
 {
 	x->out_broken = true;
@@ -138,7 +138,7 @@ static void out_flush(struct proxy *x)
 			return;
 		}
 		x->out_at += (size_t)r;
-		x->heard = uv_now(x->api->s->loop);
+		x->heard = uv_now(x->api->loop);
 	}
 	buf_clear(&x->out);
 	x->out_at = 0;
@@ -154,11 +154,12 @@ static void client_goes_on(struct proxy *x)
 		return;
 	if (x->tunnel)
 		tunnel_resume(x->tunnel);
-	else if (!x->out_broken) /* a body that the server no longer reads is not read either, until the answer has ended */
+	else if (
+		!x->out_broken) /* a body that the server no longer reads is not read either, until the answer has ended */
 		http_body_resume(x->q);
 }
 
-/* Sends, and holds the client while something is left. */
+/* Sends bytes, and stops reading from the client while some are left. */
 static void out_push(struct proxy *x)
 {
 	out_flush(x);
@@ -181,7 +182,7 @@ static int out_add(struct proxy *x, const char *p, size_t len)
 	return r >= 0 && chunk ? buf_adds(&x->out, "\r\n") : r;
 }
 
-/* Both have said all: what is left goes out, and that was it. */
+/* Both directions have ended: sends what is left, and closes. */
 static bool tunnel_over(struct proxy *x)
 {
 	if (!x->in_end || (!x->out_shut && !x->out_broken))
@@ -275,14 +276,14 @@ static int upgrade(struct proxy *x, struct http_req *q, const char *protocol)
 		return r;
 	x->q = NULL;
 	x->begun = true;
-	x->out_end = false; /* the request has ended, and what is said from now on has not */
+	x->out_end = false; /* the request has ended, but what the client sends from now on has not */
 	api_stand(x->api, &x->standing, &who, on_stop, x);
 	return 0;
 }
 
 /* ---- from the server -------------------------------------------------------------------------------------------- */
 
-/* The head is there. False when that was the end of it all. */
+/* Handles a complete head. False when the connection is finished. */
 static bool begin_answer(struct proxy *x)
 {
 	const char *protocol = answer_header(&x->answer, "upgrade");
@@ -310,7 +311,7 @@ static bool begin_answer(struct proxy *x)
 	return true;
 }
 
-/* Bytes of an answer. False when it is over, and with it @x. */
+/* Handles bytes of an answer. False when it is complete, and @x is freed. */
 static bool take_answer(struct proxy *x, char *p, size_t n)
 {
 	const char *why = "";
@@ -340,7 +341,7 @@ static bool take_answer(struct proxy *x, char *p, size_t n)
 	return true;
 }
 
-/* The server closed, or broke. */
+/* The server closed the connection, or it broke. */
 static void server_ends(struct proxy *x, int errnum)
 {
 	if (x->tunnel) {
@@ -363,10 +364,10 @@ static void server_ends(struct proxy *x, int errnum)
 	fail_bad(x, x->begun ? "it ended before it was complete" : "it closed the connection");
 }
 
-/* False when @x is gone. */
+/* False when @x is freed. */
 static bool read_server(struct proxy *x)
 {
-	char *p = x->api->s->scratch;
+	char *p = service_scratch(x->api->s);
 
 	for (int i = 0; i < READS && !x->held; i++) {
 		ssize_t r = recv(x->fd, p, READ_AT_ONCE, MSG_DONTWAIT);
@@ -379,7 +380,7 @@ static bool read_server(struct proxy *x)
 			server_ends(x, r < 0 ? errno : 0);
 			return false;
 		}
-		x->heard = uv_now(x->api->s->loop);
+		x->heard = uv_now(x->api->loop);
 		if (!take_answer(x, p, (size_t)r))
 			return false;
 		x->held = (x->tunnel ? tunnel_queued(x->tunnel) : http_queued(x->q)) > HTTP_HIGH;
@@ -393,7 +394,7 @@ static void on_poll(uv_poll_t *h, int status, int events)
 {
 	struct proxy *x = h->data;
 
-	/* What broke shows when it is used. */
+	/* An error of the connection shows when it is used. */
 	if (status < 0)
 		events = UV_READABLE | UV_WRITABLE;
 	if (events & UV_WRITABLE) {
@@ -415,7 +416,7 @@ static void on_poll(uv_poll_t *h, int status, int events)
 
 /* ---- beginning -------------------------------------------------------------------------------------------------- */
 
-/* How long an upgraded connection is quiet is for its ends to say; one that owes an answer should give it. */
+/* An upgraded connection may be silent for as long as its ends like; a server that owes an answer may not. */
 static void on_look(uv_timer_t *t)
 {
 	struct proxy *x = t->data;
@@ -423,14 +424,14 @@ static void on_look(uv_timer_t *t)
 
 	if (x->tunnel || x->held || uv_now(t->loop) - x->heard < QUIET_MS)
 		return;
-	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the server on port %u in sandbox '%s' sent nothing for %d s",
-		x->place.number, x->pass.sandbox->request->name, QUIET_MS / 1000);
+	err_set(&e, WHY_PORT_SILENT, -ETIMEDOUT, "the server on port %u in sandbox '%s' sent nothing for %d s",
+		x->place.number, sandbox_name(x->pass.sandbox), QUIET_MS / 1000);
 	fail(x, &e);
 }
 
 static int listen_to(struct proxy *x)
 {
-	uv_loop_t *loop = x->api->s->loop;
+	uv_loop_t *loop = x->api->loop;
 	int r;
 
 	x->heard = uv_now(loop);
@@ -536,7 +537,7 @@ static struct proxy *proxy_new(struct api *a)
 	struct proxy *x = calloc(1, sizeof(*x));
 
 	if (!x)
-		abort(); /* a few kilobytes */
+		abort(); /* a few kilobytes only */
 	x->api = a;
 	x->fd = -1;
 	x->out.max = OUT_MAX;
@@ -553,7 +554,8 @@ void port_proxy(struct api *a, struct http_req *q)
 		proxy_free(x);
 		return;
 	}
-	if (x->pass.by_query && (http_method(q) == HTTP_M_GET || http_method(q) == HTTP_M_HEAD) && !http_is_upgrade(q)) {
+	if (x->pass.by_query && (http_method(q) == HTTP_M_GET || http_method(q) == HTTP_M_HEAD) &&
+	    !http_is_upgrade(q)) {
 		port_give_cookie(q, &x->place, x->pass.token);
 		proxy_free(x);
 		return;
@@ -565,7 +567,7 @@ void port_proxy(struct api *a, struct http_req *q)
 		dial(x);
 }
 
-/* The call is gone with its client. */
+/* The client has hung up, and the call is freed. */
 static void on_call_gone(struct call *c)
 {
 	struct proxy *x = c->data;

@@ -1,4 +1,4 @@
-/* Whom a request is for, and what of it is passed on. */
+/* The sandbox and port that a request is for, and what of it is forwarded. */
 #include "api/port.h"
 #include "http/http_test.h"
 

@@ -10,7 +10,7 @@ static json_t *load(void)
 	size_t len;
 	const char *text = openapi_document(&len);
 
-	/* The largest offsets are larger than its integers. */
+	/* The largest offsets do not fit into jansson's integers. */
 	return json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &why);
 }
 
@@ -34,7 +34,7 @@ static const char *method_name(enum http_method m)
 	return "none";
 }
 
-/* scripts/openapi.py reads the table as text: what the compiler made of it must be the same. */
+/* scripts/openapi.py reads the table as text: the compiled table must be the same. */
 TEST(every_route_is_in_the_document_with_its_scope)
 {
 	AUTO(json_decref) json_t *doc = load();
@@ -73,8 +73,10 @@ TEST(everything_in_the_document_is_a_route)
 	json_t *item, *op;
 	unsigned seen = 0;
 
-	json_object_foreach(json_object_get(doc, "paths"), path, item) {
-		json_object_foreach(item, method, op) {
+	json_object_foreach(json_object_get(doc, "paths"), path, item)
+	{
+		json_object_foreach(item, method, op)
+		{
 			if (!is_route(path, method))
 				printf("# %s %s of the document is no route\n", method, path);
 			CHECK(is_route(path, method));
@@ -107,6 +109,6 @@ TEST(api_routes_hold_those_of_this_dialect)
 	struct router *r = router_new(a, all);
 
 	CHECK(all >= own && !memcmp(a, n, own * sizeof(*n)));
-	CHECK(r != NULL); /* asserts that nothing is there twice */
+	CHECK(r != NULL); /* the lookup asserts that no route occurs twice */
 	router_free(r);
 }

@@ -1,8 +1,6 @@
-/* Sandboxes that sleep are woken up by the requests that need them. */
+/* Wakes sandboxes for the requests that need them. */
 #include "api/api.h"
 #include "base/base.h"
-#include "service/sandbox/disk.h"
-#include "service/state/wall.h"
 
 struct waking {
 	struct api *api;
@@ -40,7 +38,8 @@ static void on_awake(void *arg, int r, const struct err *e)
 	else if (r < 0 && e && e->kind == ERR_REFUSED && !e->remedy[0]) {
 		struct err more = *e;
 
-		snprintf(more.remedy, sizeof(more.remedy), "POST .../resume?memory=0 wakes it with its files, without its processes");
+		snprintf(more.remedy, sizeof(more.remedy),
+			 "POST .../resume?memory=0 wakes it with its files, without its processes");
 		http_fail(q, &more);
 	} else if (r < 0)
 		http_fail(q, e);
@@ -67,11 +66,8 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 	b = sandbox_find(a->s, &who, router_param(r, q, "id"), NULL);
 	if (!b)
 		return true;
-	if (b->state == SANDBOX_RUNNING && !b->sleep && !b->waking) {
-		b->used_ns = wall_now(b->service); /* its body may come later: it must not fall asleep until then */
-		return true;
-	}
-	if ((b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST) && !(r->flags & ROUTE_OPENS))
+	/* Its body may come later: what counts as a use keeps it awake until then. */
+	if (sandbox_serves(b, r->flags & ROUTE_OPENS ? SANDBOX_NEED_FILES : SANDBOX_NEED_PROCESSES))
 		return true;
 	if (!memory)
 		sandbox_forget_memory(b);
@@ -79,8 +75,7 @@ bool api_awake(struct api *a, struct http_req *q, const struct route *r)
 	if (!x)
 		abort();
 	*x = (struct waking){ .api = a, .q = q, .r = r, .sandbox = b, .w = { .fn = on_awake, .arg = x } };
-	b->used_ns = wall_now(b->service);
-	if (sandbox_awake(b, &x->w) && sandbox_open(b, &x->w)) {
+	if (sandbox_wake(b, &x->w)) {
 		free(x);
 		return true;
 	}

@@ -71,8 +71,8 @@ int audit_read(struct audit *a, uint64_t after, uint64_t limit, const struct aud
 	       struct err *e);
 
 /*
- * Offline, also for a log that is being written: checks all of it. 0, or -EBADMSG naming the first bad record, or
- * saying that the last one is torn (->torn is then not 0). *ret is written either way and says how far it was good.
+ * Checks all of a log, also one that is being written. 0, or -EBADMSG naming the first bad record, or a torn last one
+ * (->torn is then not 0). *ret is written in each case, and describes the good part.
  */
 struct audit_verdict {
 	struct audit_head head;

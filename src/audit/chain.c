@@ -1,3 +1,4 @@
+/* Computes and checks the hashes that tie each line of the audit log to the one before. */
 #include "audit/chain.h"
 #include "base/base.h"
 #include "audit/line.h"

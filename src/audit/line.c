@@ -1,3 +1,4 @@
+/* Parses one line of the audit log. */
 #include "audit/line.h"
 #include "base/base.h"
 

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		       inside(&l.token, line, n) && inside(&l.request_id, line, n) && inside(&l.sandbox, line, n) &&
 		       inside(&l.exec, line, n));
 	}
-	/* Nobody finds a line whose hash fits, so the chain never moves. */
+	/* No input contains a line whose hash fits, so the chain never advances. */
 	if (chain_init(&c, &e) == 0) {
 		assert(chain_step(&c, line, n, &e) == -EBADMSG && c.head.seq == 0);
 		chain_done(&c);

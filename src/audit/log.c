@@ -1,3 +1,4 @@
+/* Writes the audit log: lines are collected, appended and synced, and files are rotated. */
 #include "audit/audit.h"
 #include "base/base.h"
 #include "audit/impl.h"
@@ -89,7 +90,8 @@ static int cut(struct audit *a, uint64_t bytes, struct err *e)
 		return err_sys(e, ERR_INTERNAL, a->r, "record an incomplete end");
 	n = pwrite(a->fd, a->pending.data, a->pending.len, (off_t)a->size);
 	r = n < 0 ? -errno : (size_t)n != a->pending.len ? -ENOSPC : 0;
-	buf_clear(&a->pending); /* also after a failure: closing the log would write what is pending again, at the wrong place */
+	/* also after a failure: closing the log would write what is pending again, at the wrong place */
+	buf_clear(&a->pending);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "overwrite an incomplete end");
 	a->size += (uint64_t)n;

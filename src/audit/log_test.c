@@ -288,7 +288,7 @@ TEST(a_torn_end_is_cut_at_every_length_and_noted)
 	gone();
 }
 
-/* A full disk, as far as this process can tell. */
+/* A full disk, from this process's point of view. */
 TEST(a_torn_end_that_can_not_be_noted_stays_and_nothing_else_is_touched)
 {
 	AUTO_FREE char *log = NULL, *after = NULL;
@@ -402,7 +402,7 @@ TEST(a_record_taken_out_put_in_or_moved_is_refused)
 	check_refused(other, len - b, 1); /* the first is missing */
 	memcpy(other, log, c);
 	memcpy(other + c, log + b, len - b);
-	check_refused(other, len + c - b, 3); /* the second stands twice */
+	check_refused(other, len + c - b, 3); /* the second record is there twice */
 	n = len - c;
 	memcpy(other, log, c);
 	other[c] = '\n';
@@ -668,7 +668,10 @@ TEST(one_reading_looks_at_no_more_than_it_may)
 	gone();
 }
 
-/* Adds records for ever; each number is told when it is written. Two at a time, so that a write may tear. */
+/*
+ * Adds records for ever, and writes the number of each to @out when it is in the log. Two at a time, so that a write
+ * may tear.
+ */
 static _Noreturn void writer(int out)
 {
 	struct audit *a = opened();
@@ -725,7 +728,7 @@ TEST(after_kill_9_everything_that_was_told_is_there)
 		if (r < 0 && !v.torn)
 			TEST_FAIL("%s", e.msg);
 		CHECK(v.records >= told && v.records <= told + 2);
-		/* The next one goes on where it ended, over whatever is torn. */
+		/* The next writer continues at the end, over a torn record if there is one. */
 	}
 	printf("# %llu records through 25 kills\n", (unsigned long long)told);
 	audit_close(opened());

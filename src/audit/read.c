@@ -1,3 +1,4 @@
+/* Finds and reads lines of the audit log, through an index of its files. */
 #include "audit/impl.h"
 #include "base/base.h"
 #include "base/room.h"

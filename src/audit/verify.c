@@ -1,3 +1,4 @@
+/* Verifies the chain of an audit log, and what is kept of removed files. */
 #include "audit/audit.h"
 #include "base/base.h"
 #include "audit/chain.h"

@@ -1,3 +1,4 @@
+/* Encodes and decodes base64. */
 #include "base/base64.h"
 #include "base/base.h"
 

@@ -1,3 +1,4 @@
+/* BLAKE3 in plain C, several parts of an input at once. */
 #include "base/blake3.h"
 #include "base/base.h"
 #include "base/cpu.h"
@@ -10,9 +11,12 @@ static const uint32_t blake3_iv[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54
 				       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
 /* Each is the one before, permuted. */
 static const uint8_t blake3_order[7][16] = {
-	{ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }, { 2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8 },
-	{ 3, 4, 10, 12, 13, 2, 7, 14, 6, 5, 9, 0, 11, 15, 8, 1 }, { 10, 7, 12, 9, 14, 3, 13, 15, 4, 0, 11, 2, 5, 8, 1, 6 },
-	{ 12, 13, 9, 11, 15, 10, 14, 8, 7, 2, 5, 3, 0, 1, 6, 4 }, { 9, 14, 11, 5, 8, 12, 15, 1, 13, 3, 0, 10, 2, 6, 4, 7 },
+	{ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 },
+	{ 2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8 },
+	{ 3, 4, 10, 12, 13, 2, 7, 14, 6, 5, 9, 0, 11, 15, 8, 1 },
+	{ 10, 7, 12, 9, 14, 3, 13, 15, 4, 0, 11, 2, 5, 8, 1, 6 },
+	{ 12, 13, 9, 11, 15, 10, 14, 8, 7, 2, 5, 3, 0, 1, 6, 4 },
+	{ 9, 14, 11, 5, 8, 12, 15, 1, 13, 3, 0, 10, 2, 6, 4, 7 },
 	{ 11, 15, 5, 0, 1, 9, 8, 6, 14, 10, 2, 12, 3, 4, 7, 13 },
 };
 
@@ -127,7 +131,8 @@ static unsigned lanes(void)
 }
 #endif
 
-static void many(unsigned width, const uint8_t *from, size_t stride, size_t count, unsigned n, uint32_t flags, uint32_t (*ret)[8])
+static void many(unsigned width, const uint8_t *from, size_t stride, size_t count, unsigned n, uint32_t flags,
+		 uint32_t (*ret)[8])
 {
 	for (size_t k = 0; k < count; k += width) {
 		const size_t some = count - k < width ? count - k : width;
@@ -176,7 +181,8 @@ static void sum(unsigned width, const uint8_t *data, size_t len, uint8_t ret[BLA
 	uint32_t cv[BLAKE3_MOST / CHUNK][8];
 	size_t whole = len / CHUNK, n = whole + !!(len % CHUNK);
 
-	static_assert(sizeof(cv[0]) == BLAKE3_SIZE && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words as they are in memory");
+	static_assert(sizeof(cv[0]) == BLAKE3_SIZE && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+		      "words as they are in memory");
 	assert(len <= BLAKE3_MOST);
 	if (n <= 1) {
 		one(data, len, 0, ROOT, cv[0]);

@@ -19,8 +19,22 @@
 TARGET static void NAME(compress)(V cv[8], const V m[16], V counter, uint32_t len, uint32_t flags)
 {
 	const V none = { 0 };
-	V v[16] = { cv[0], cv[1], cv[2], cv[3], cv[4], cv[5], cv[6], cv[7], none + blake3_iv[0], none + blake3_iv[1],
-		    none + blake3_iv[2], none + blake3_iv[3], counter, none, none + len, none + flags };
+	V v[16] = { cv[0],
+		    cv[1],
+		    cv[2],
+		    cv[3],
+		    cv[4],
+		    cv[5],
+		    cv[6],
+		    cv[7],
+		    none + blake3_iv[0],
+		    none + blake3_iv[1],
+		    none + blake3_iv[2],
+		    none + blake3_iv[3],
+		    counter,
+		    none,
+		    none + len,
+		    none + flags };
 
 #pragma GCC unroll 7
 	for (unsigned r = 0; r < 7; r++) {
@@ -41,7 +55,8 @@ TARGET static void NAME(compress)(V cv[8], const V m[16], V counter, uint32_t le
 }
 
 /* A block of each input, @stride apart: the first words of all, the second words of all, ... */
-TARGET static inline __attribute__((always_inline)) void NAME(load)(V m[16], const uint8_t *from, size_t stride, size_t count)
+TARGET static inline __attribute__((always_inline)) void NAME(load)(V m[16], const uint8_t *from, size_t stride,
+								    size_t count)
 {
 #if LANES == 16
 	for (size_t k = 0; k < LANES; k++)
@@ -60,8 +75,8 @@ TARGET static inline __attribute__((always_inline)) void NAME(load)(V m[16], con
 }
 
 /* @count inputs of @n whole blocks: chunks, of which the first has that number, or parents. */
-TARGET static void NAME(many)(const uint8_t *from, size_t stride, size_t count, unsigned n, uint32_t counter, uint32_t flags,
-			      uint32_t (*ret)[8])
+TARGET static void NAME(many)(const uint8_t *from, size_t stride, size_t count, unsigned n, uint32_t counter,
+			      uint32_t flags, uint32_t (*ret)[8])
 {
 	V cv[8], m[16], number = { 0 };
 

@@ -1,3 +1,4 @@
+/* The growing buffer: growth up to the limit, and appending. */
 #include "base/buf.h"
 #include "base/base.h"
 

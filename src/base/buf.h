@@ -13,7 +13,10 @@ struct buf {
 	size_t len, cap, max;
 };
 
-#define BUF_INIT(max_) { .max = (max_) }
+#define BUF_INIT(max_)                                                                                                 \
+	{                                                                                                              \
+		.max = (max_)                                                                                          \
+	}
 
 /* Frees the memory; the buffer is empty and usable again. */
 void buf_done(struct buf *b);

@@ -1,3 +1,4 @@
+/* Reads clocks, and writes times as text. */
 #include "base/clock.h"
 #include "base/base.h"
 

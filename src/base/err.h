@@ -1,10 +1,13 @@
 /*
  * One error dialect: functions return 0 (or a useful value) or a negative errno, and leave the detail in a
  * caller-owned struct that never allocates. The kind gives the wire name and the HTTP status; the message says what
- * failed and why; the remedy says what to do. Set once where it happens, wrapped on the way up.
+ * failed and why; the remedy says what to do; the reason (reason.h) is for programs. Set once where it happens, wrapped on
+ * the way up.
  */
 #pragma once
 #include <stdbool.h>
+
+#include "base/reason.h"
 
 /* The number travels in the warden's messages: new kinds come last. */
 #define ERR_KINDS(X)                                                                                                   \
@@ -35,19 +38,44 @@ enum { ERR_KIND_COUNT = 0 ERR_KINDS(X) };
 
 struct err {
 	enum err_kind kind;
+	enum err_reason reason; /* 0, or not one of @kind: that of the kind; read it with err_reason() */
 	int errnum; /* positive, 0 when none applies */
 	char msg[240];
 	char remedy[200];
 };
 
-/* All accept e == NULL. Return @r, a negative errno, so that callers can `return err_set(...)`. */
-int err_set(struct err *e, enum err_kind kind, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* @what is a kind (ERR_…) or, better, a reason (WHY_…), which says the kind, too. All accept e == NULL. Return @r, a negative errno, so that callers can `return err_set(...)`. */
+int err_set(struct err *e, unsigned what, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Like err_set, with ": strerror(-r)" at the end. */
-int err_sys(struct err *e, enum err_kind kind, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+int err_sys(struct err *e, unsigned what, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Puts "text: " before the message. */
 int err_wrap(struct err *e, int r, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Sets the remedy; keeps an earlier, more specific one. */
 void err_remedy(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* err_set(), and then err_remedy() with @remedy as it is: for the many that say both. */
+int err_advise(struct err *e, unsigned what, int r, const char *remedy, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+
+/*
+ * For an error, and the texts beside it, that another process has sent: whether it is valid. Its texts are terminated, and what is
+ * not printable in them becomes '?'.
+ */
+bool err_received(struct err *e);
+void err_clean(char *text);
+
+/* Says more precisely why: kind and reason of @what, the rest stays. */
+void err_because(struct err *e, unsigned what);
+
+/* What programs are given: of the table, and of the error's kind. */
+enum err_reason err_reason(const struct err *e);
+const char *err_reason_name(enum err_reason why);
+int err_reason_status(enum err_reason why);
+enum err_kind err_reason_kind(enum err_reason why);
+/* The reason of that name, or WHY_INTERNAL. */
+enum err_reason err_reason_find(const char *name);
+/* For messages between processes: one number for kind and reason, which err_set() takes; and whether a number is one. */
+unsigned err_what(const struct err *e);
+bool err_what_ok(unsigned what);
 
 const char *err_kind_name(enum err_kind kind);
 int err_kind_status(enum err_kind kind);

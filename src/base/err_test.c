@@ -12,6 +12,39 @@ TEST(set_keeps_kind_number_and_text)
 	CHECK_STR(e.remedy, "");
 }
 
+TEST(a_reason_says_the_kind)
+{
+	struct err e;
+
+	err_set(&e, WHY_NAME_TAKEN, -EEXIST, "x");
+	CHECK_EQ(e.kind, ERR_CONFLICT);
+	CHECK_EQ(err_reason(&e), WHY_NAME_TAKEN);
+	err_wrap(&e, -EEXIST, "y");
+	CHECK_EQ(err_reason(&e), WHY_NAME_TAKEN);
+	err_because(&e, WHY_DAMAGED);
+	CHECK_EQ(e.kind, ERR_REFUSED);
+	CHECK_STR(e.msg, "y: x");
+	e.kind = ERR_LOST; /* by hand: the reason no longer fits, and that of the kind is given */
+	CHECK_EQ(err_reason(&e), WHY_SANDBOX_LOST);
+	err_because(&e, ERR_TIMEOUT);
+	CHECK_EQ(err_reason(&e), WHY_NO_PROGRESS);
+}
+
+TEST(each_kind_has_a_reason_with_its_status_and_name_and_words_are_unique)
+{
+	for (unsigned k = 0; k < ERR_KIND_COUNT; k++) {
+		struct err e = { .kind = (enum err_kind)k };
+
+		CHECK_EQ(err_reason_kind(err_reason(&e)), k);
+		CHECK_EQ(err_reason_status(err_reason(&e)), err_kind_status(e.kind));
+	}
+	for (unsigned i = WHY_FIRST_ + 1; i < WHY_END_; i++)
+		CHECK_EQ(err_reason_find(err_reason_name((enum err_reason)i)), i);
+	CHECK_EQ(err_reason_find(NULL), WHY_INTERNAL);
+	CHECK(err_what_ok(ERR_METHOD) && !err_what_ok(ERR_KIND_COUNT) && !err_what_ok(WHY_FIRST_) &&
+	      !err_what_ok(WHY_END_));
+}
+
 TEST(sys_adds_the_reason)
 {
 	struct err e;
@@ -40,6 +73,20 @@ TEST(the_first_remedy_wins)
 	err_remedy(&e, "boot with %s", "a");
 	err_remedy(&e, "something vague");
 	CHECK_STR(e.remedy, "boot with a");
+}
+
+TEST(advise_sets_message_and_remedy_and_forgets_the_old_ones)
+{
+	struct err e = { 0 };
+
+	err_set(&e, ERR_INTERNAL, -EIO, "before");
+	err_remedy(&e, "of before");
+	CHECK_EQ(err_advise(&e, ERR_EXHAUSTED, -EAGAIN, "100% try again", "%d are in use", 7), -EAGAIN);
+	CHECK_STR(e.msg, "7 are in use");
+	CHECK_STR(e.remedy, "100% try again");
+	CHECK_EQ(e.kind, ERR_EXHAUSTED);
+	CHECK_EQ(e.errnum, EAGAIN);
+	CHECK_EQ(err_advise(NULL, ERR_EXHAUSTED, -EAGAIN, "nobody", "listens"), -EAGAIN);
 }
 
 TEST(setting_again_forgets_the_old_remedy)

@@ -1,3 +1,4 @@
+/* Reads, writes and sends whole messages, with descriptors. */
 #include "base/fd.h"
 #include "base/base.h"
 #include "base/sys.h"

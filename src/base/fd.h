@@ -19,7 +19,7 @@ int fd_get_u64(int dirfd, const char *path, unsigned long long *ret);
  * sockets. */
 int fd_write_all(int fd, const void *data, size_t len);
 
-#define FD_MSG_MAX 32
+#define FD_MSG_MAX 144
 /* One message with up to FD_MSG_MAX descriptors. Blocks until all of it is sent. Returns 0 or -errno. */
 int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds);
 /* As fd_send, but never waits: -EAGAIN when there is no room. On a stream, for what is small enough to go at once. */

@@ -1,3 +1,4 @@
+/* Makes ids from the time and random bytes, and checks them. */
 #include "base/id.h"
 #include "base/base.h"
 #include "base/sys.h"

@@ -1,3 +1,4 @@
+/* Writes JSON: commas, nesting and escapes. */
 #include "base/json.h"
 #include "base/base.h"
 
@@ -107,8 +108,8 @@ static bool plain8(const unsigned char *p)
 
 /* What a byte below 0x80 becomes behind a backslash, 0 = itself, 1 = \u00XX. */
 static const char short_forms[128] = {
-	1, 1, 1, 1, 1, 1, 1, 1, 'b', 't', 'n', 1, 'f', 'r', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-	['"'] = '"', ['\\'] = '\\', [0x7f] = 1,
+	1, 1, 1, 1, 1, 1, 1, 1, 'b', 't', 'n', 1, 'f',	       'r',	      1,	  1, 1, 1, 1, 1,
+	1, 1, 1, 1, 1, 1, 1, 1, 1,   1,	  1,   1, ['"'] = '"', ['\\'] = '\\', [0x7f] = 1,
 };
 
 /*

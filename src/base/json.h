@@ -33,7 +33,10 @@ struct json {
 	char close[JSON_DEPTH_MAX]; /* '}' or ']' of each open level */
 };
 
-#define JSON_INIT(buf_) { .buf = (buf_) }
+#define JSON_INIT(buf_)                                                                                                \
+	{                                                                                                              \
+		.buf = (buf_)                                                                                          \
+	}
 
 /* Programs that also link jansson must not call one for the other: three of its functions have the same names. */
 #define JSON_LINK_NAME(name) __asm__("cloche_" #name)

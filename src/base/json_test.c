@@ -58,7 +58,9 @@ TEST(utf8_passes_unchanged)
 
 TEST(broken_utf8_becomes_the_replacement_character)
 {
-	CHECK_JSON("a\xff" "b", "\"a" FFFD "b\"");
+	CHECK_JSON("a\xff"
+		   "b",
+		   "\"a" FFFD "b\"");
 	CHECK_JSON("\xc0\xaf", "\"" FFFD FFFD "\""); /* overlong / */
 	CHECK_JSON("\xe0\x80\xaf", "\"" FFFD FFFD FFFD "\"");
 	CHECK_JSON("\xed\xa0\x80", "\"" FFFD FFFD FFFD "\""); /* a surrogate */
@@ -132,7 +134,11 @@ TEST(text_that_would_turn_the_line_around_is_escaped)
 	AUTO(buf_done) struct buf b = BUF_INIT(256);
 	struct json j = JSON_INIT(&b);
 
-	jout_str(&j, NULL, "a\xe2\x80\xae" "b\xe2\x81\xa6" "c\xe2\x80\xa8" "d\xe2\x80\xa6");
+	jout_str(&j, NULL,
+		 "a\xe2\x80\xae"
+		 "b\xe2\x81\xa6"
+		 "c\xe2\x80\xa8"
+		 "d\xe2\x80\xa6");
 	CHECK(jout_done(&j) == 0);
 	CHECK_STR(b.data, "\"a\\u202eb\\u2066c\\u2028d\xe2\x80\xa6\"");
 }

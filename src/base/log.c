@@ -1,3 +1,4 @@
+/* Writes log messages to stderr, one line each. */
 #include "base/log.h"
 #include "base/base.h"
 

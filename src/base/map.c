@@ -1,3 +1,4 @@
+/* A hash table with open addressing. */
 #include "base/map.h"
 #include "base/base.h"
 #include "base/sys.h"

@@ -186,7 +186,8 @@ static int form_base64(struct buf *to, const char *p, size_t len, unsigned skip,
 
 		for (size_t b = i * 6; b < i * 6 + 6; b++) {
 			size_t at = b / 8;
-			unsigned bit = at < skip || at - skip >= len ? 0 : (unsigned char)p[at - skip] >> (7 - b % 8) & 1;
+			unsigned bit =
+				at < skip || at - skip >= len ? 0 : (unsigned char)p[at - skip] >> (7 - b % 8) & 1;
 
 			v = v << 1 | bit;
 		}

@@ -1,10 +1,10 @@
 /*
- * Values that must not be read in what comes out of a sandbox. A mask finds them all in one pass over a stream, however
- * it is cut into pieces, and puts MASK_TEXT in their place: as they are, as JSON, URLs, base64 (at each of its three
- * places in a longer text) and hex write them, and line by line.
+ * Values that must not be readable in the output of a sandbox. A mask finds them all in one pass over a stream, however
+ * it is cut into pieces, and puts MASK_TEXT in their place: in plain form, as in JSON, URLs, base64 (at each of its
+ * three offsets in a longer text) and hex, and line by line.
  *
- * This prevents accidents (a log, an error message, `env`). It does not stop a program that wants to reveal a value: the
- * program can write it backwards.
+ * This prevents accidents (a log, an error message, `env`). It does not stop a program that intends to reveal a value:
+ * the program can write it backwards.
  */
 #pragma once
 #include <stdbool.h>
@@ -45,7 +45,8 @@ struct mask_stream {
 	struct mask_span *span; /* of what is held, to be masked; apart, in order */
 	uint32_t nspans, room;
 	uint64_t shown; /* up to here there is a MASK_TEXT in the output */
-	bool same_length; /* "*" for every byte instead of MASK_TEXT: for what has its length said elsewhere. Set by the caller */
+	/* "*" for every byte instead of MASK_TEXT: for what has its length said elsewhere. Set by the caller */
+	bool same_length;
 };
 
 void mask_stream_init(struct mask_stream *x, struct mask *m); /* refers to @m until mask_stream_done */

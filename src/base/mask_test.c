@@ -52,7 +52,8 @@ TEST(values_that_overlap_are_replaced_as_one)
 /* Cut at every place, and byte by byte. */
 TEST(a_value_is_found_however_the_stream_is_cut)
 {
-	static const char text[] = "start s3cr3t-value, czNjcjN0LXZhbHVl s3cr3t-valu s3cr3t-values3cr3t-value end s3cr3t-";
+	static const char text[] =
+		"start s3cr3t-value, czNjcjN0LXZhbHVl s3cr3t-valu s3cr3t-values3cr3t-value end s3cr3t-";
 	static const char want[] = "start ***, *** s3cr3t-valu *** end s3cr3t-";
 	struct mask *m = mask_of("s3cr3t-value", NULL);
 
@@ -174,7 +175,7 @@ TEST(what_was_shown_early_does_not_unmask_the_rest)
 	mask_unref(m);
 }
 
-/* Whoever sets a secret may write the output: neither may make the other slow. */
+/* One user may set the secret and another write the output: neither may slow down the other. */
 TEST(a_repeating_value_of_full_length_takes_one_pass)
 {
 	AUTO_FREE char *value = malloc(65536), *text = malloc(4 * MIB);

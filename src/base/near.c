@@ -1,9 +1,11 @@
+/* Finds the word that is closest to a mistyped one. */
 #include "base/near.h"
 #include "base/base.h"
 
 #define NEAR_MAX 32 /* characters of a word that is compared */
 
 /* Names that other programs use for a command. A word may have several meanings: the first one that is known counts. */
+/* clang-format off */
 static const struct {
 	const char *word, *ours;
 } usual[] = {
@@ -17,6 +19,7 @@ static const struct {
 	{ "input", "stdin" },	      { "idle_timeout", "idle" },     { "snapshot", "checkpoint" }, { "base", "image" },
 	{ "tier", "isolation" },
 };
+/* clang-format on */
 
 static unsigned least(unsigned a, unsigned b)
 {

@@ -16,7 +16,7 @@ TEST(a_usual_name_leads_to_ours)
 	CHECK_STR(near("ttl"), "timeout");
 	CHECK_STR(near("mem"), "memory");
 	CHECK_STR(near("labels"), "metadata");
-	CHECK_STR(near("cwd"), ""); /* what it stands for is not among these */
+	CHECK_STR(near("cwd"), ""); /* its meaning is not among these */
 }
 
 TEST(a_letter_or_two_are_forgiven)

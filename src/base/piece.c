@@ -1,3 +1,4 @@
+/* Sums up a file piece by piece. */
 #include "base/piece.h"
 #include "base/base.h"
 #include "base/blake3.h"

@@ -1,3 +1,4 @@
+/* Counts promises of disk space against what is free. */
 #include "base/room.h"
 #include "base/base.h"
 #include "base/fd.h"
@@ -12,7 +13,8 @@ int room_of_fd(int fd, struct room *ret)
 
 	if (fstatvfs(fd, &v) < 0)
 		return -errno;
-	*ret = (struct room){ v.f_blocks ? (uint64_t)v.f_bavail * v.f_frsize : UINT64_MAX, (uint64_t)v.f_blocks * v.f_frsize };
+	*ret = (struct room){ v.f_blocks ? (uint64_t)v.f_bavail * v.f_frsize : UINT64_MAX,
+			      (uint64_t)v.f_blocks * v.f_frsize };
 	return 0;
 }
 

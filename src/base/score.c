@@ -1,3 +1,4 @@
+/* Writes oom_score_adj. */
 #include "base/score.h"
 #include "base/base.h"
 #include "base/sys.h"

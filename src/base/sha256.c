@@ -1,7 +1,9 @@
+/* SHA-256 in plain C. */
 #include "base/sha256.h"
 #include "base/base.h"
 #include "base/cpu.h"
 
+/* clang-format off */
 static const uint32_t sha256_k[64] = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
 	0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -12,8 +14,9 @@ static const uint32_t sha256_k[64] = {
 	0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
 	0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
+/* clang-format on */
 
-static uint32_t ror(uint32_t x, unsigned n)
+static inline uint32_t ror(uint32_t x, unsigned n)
 {
 	return x >> n | x << (32 - n);
 }
@@ -27,18 +30,32 @@ static uint32_t get(const uint8_t *p)
  * One round. The eight words of the state stay where they are, in registers, and each round gives them other names: moving
  * them costs more than all the rest.
  */
-#define SHA256_ROUND(a, b, c, d, e, f, g, h, i)                                                                                  \
-	do {                                                                                                                     \
-		const uint32_t x = (h) + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((g) ^ ((e) & ((f) ^ (g)))) + sha256_k[i] + w[i]; \
-		const uint32_t y = (ror(a, 2) ^ ror(a, 13) ^ ror(a, 22)) + (((a) & (b)) | ((c) & ((a) | (b))));                   \
-                                                                                                                                 \
-		(d) += x;                                                                                                        \
-		(h) = x + y;                                                                                                     \
+#define SHA256_ROUND(a, b, c, d, e, f, g, h, i)                                                                        \
+	do {                                                                                                           \
+		const uint32_t x = (h) + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((g) ^ ((e) & ((f) ^ (g)))) + (i);    \
+		const uint32_t y = (ror(a, 2) ^ ror(a, 13) ^ ror(a, 22)) + (((a) & (b)) | ((c) & ((a) | (b))));        \
+                                                                                                                       \
+		(d) += x;                                                                                              \
+		(h) = x + y;                                                                                           \
+	} while (0)
+
+/* Eight of them: @p and @q have four sums of a word and a constant each. */
+#define SHA256_EIGHT(p, q)                                                                                             \
+	do {                                                                                                           \
+		SHA256_ROUND(a, b, c, d, e, f, g, h, (p)[0]);                                                          \
+		SHA256_ROUND(h, a, b, c, d, e, f, g, (p)[1]);                                                          \
+		SHA256_ROUND(g, h, a, b, c, d, e, f, (p)[2]);                                                          \
+		SHA256_ROUND(f, g, h, a, b, c, d, e, (p)[3]);                                                          \
+		SHA256_ROUND(e, f, g, h, a, b, c, d, (q)[0]);                                                          \
+		SHA256_ROUND(d, e, f, g, h, a, b, c, (q)[1]);                                                          \
+		SHA256_ROUND(c, d, e, f, g, h, a, b, (q)[2]);                                                          \
+		SHA256_ROUND(b, c, d, e, f, g, h, a, (q)[3]);                                                          \
 	} while (0)
 
 static void one(uint32_t state[8], const uint8_t *data)
 {
-	uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
+	uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6],
+		 h = state[7];
 	uint32_t w[64];
 
 	for (unsigned i = 0; i < 16; i++)
@@ -48,16 +65,10 @@ static void one(uint32_t state[8], const uint8_t *data)
 
 		w[i] = w[i - 16] + (ror(x, 7) ^ ror(x, 18) ^ x >> 3) + w[i - 7] + (ror(y, 17) ^ ror(y, 19) ^ y >> 10);
 	}
-	for (unsigned i = 0; i < 64; i += 8) {
-		SHA256_ROUND(a, b, c, d, e, f, g, h, i);
-		SHA256_ROUND(h, a, b, c, d, e, f, g, i + 1);
-		SHA256_ROUND(g, h, a, b, c, d, e, f, i + 2);
-		SHA256_ROUND(f, g, h, a, b, c, d, e, i + 3);
-		SHA256_ROUND(e, f, g, h, a, b, c, d, i + 4);
-		SHA256_ROUND(d, e, f, g, h, a, b, c, i + 5);
-		SHA256_ROUND(c, d, e, f, g, h, a, b, i + 6);
-		SHA256_ROUND(b, c, d, e, f, g, h, a, i + 7);
-	}
+	for (unsigned i = 0; i < 64; i++)
+		w[i] += sha256_k[i];
+	for (unsigned i = 0; i < 64; i += 8)
+		SHA256_EIGHT(w + i, w + i + 4);
 	state[0] += a;
 	state[1] += b;
 	state[2] += c;
@@ -98,7 +109,7 @@ ROUND static v4 load_swapped(const void *p)
 	return (v4)PICK(v, v, 3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
 }
 
-/* The instructions want the eight words as ABEF and CDGH. */
+/* The SHA instructions take the eight words as ABEF and CDGH. */
 struct lane {
 	v4 abef, cdgh, abef_was, cdgh_was, w[4];
 };
@@ -165,6 +176,89 @@ ROUND static void blocks_x86(uint32_t state[8], const uint8_t *data, size_t n)
 	lane_store(&l, state);
 }
 
+/*
+ * Without SHA instructions: the words of two blocks are made at once, four of each in one register, while the first block's
+ * rounds go on with those that are made.
+ */
+typedef unsigned v8 __attribute__((vector_size(32)));
+typedef char v32 __attribute__((vector_size(32)));
+#define WIDE __attribute__((target("avx2,bmi2")))
+#define V8_ROR(x, n) ((x) >> (n) | (x) << (32 - (n)))
+
+WIDE static inline __attribute__((always_inline)) v8 wide_load(const uint8_t *first, const uint8_t *second)
+{
+	v32 v;
+
+	memcpy(&v, first, 16);
+	memcpy((char *)&v + 16, second, 16);
+	return (v8)PICK(v, v, 3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12, 19, 18, 17, 16, 23, 22, 21, 20, 27,
+			26, 25, 24, 31, 30, 29, 28);
+}
+
+/* The four words of each block that come after sixteen: the first two of them are needed for the others. */
+WIDE static inline __attribute__((always_inline)) v8 wide_next(const v8 w[4])
+{
+	const v8 old = PICK(w[0], w[1], 1, 2, 3, 8, 5, 6, 7, 12), none = { 0 };
+	v8 x = w[0] + (V8_ROR(old, 7) ^ V8_ROR(old, 18) ^ old >> 3) + PICK(w[2], w[3], 1, 2, 3, 8, 5, 6, 7, 12), y;
+
+	y = PICK(w[3], w[3], 2, 3, 2, 3, 6, 7, 6, 7);
+	y = V8_ROR(y, 17) ^ V8_ROR(y, 19) ^ y >> 10;
+	x += PICK(y, none, 0, 1, 8, 8, 4, 5, 8, 8);
+	y = PICK(x, x, 0, 1, 0, 1, 4, 5, 4, 5);
+	y = V8_ROR(y, 17) ^ V8_ROR(y, 19) ^ y >> 10;
+	return x + PICK(y, none, 8, 8, 2, 3, 8, 8, 6, 7);
+}
+
+WIDE static inline __attribute__((always_inline)) v8 wide_sum(v8 w, unsigned i)
+{
+	v4 k = load(sha256_k + (size_t)i * 4);
+
+	return w + PICK(k, k, 0, 1, 2, 3, 0, 1, 2, 3);
+}
+
+WIDE static void two(uint32_t state[8], const uint8_t *data, const uint8_t *after)
+{
+	uint32_t sum[16][8] __attribute__((aligned(32)));
+	v8 w[4], sums;
+
+	for (unsigned i = 0; i < 4; i++) {
+		w[i] = wide_load(data + (size_t)i * 16, after + (size_t)i * 16);
+		sums = wide_sum(w[i], i);
+		memcpy(sum[i], &sums, sizeof(sums));
+	}
+	for (unsigned block = 0; block < 2; block++) {
+		uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5],
+			 g = state[6], h = state[7];
+
+#pragma GCC unroll 8
+		for (unsigned i = 0; i < 16; i += 2) {
+			for (unsigned k = i + 4; !block && k < i + 6 && k < 16; k++) {
+				w[k % 4] = wide_next(
+					(const v8[]){ w[k % 4], w[(k + 1) % 4], w[(k + 2) % 4], w[(k + 3) % 4] });
+				sums = wide_sum(w[k % 4], k);
+				memcpy(sum[k], &sums, sizeof(sums));
+			}
+			SHA256_EIGHT(sum[i] + (size_t)block * 4, sum[i + 1] + (size_t)block * 4);
+		}
+		state[0] += a;
+		state[1] += b;
+		state[2] += c;
+		state[3] += d;
+		state[4] += e;
+		state[5] += f;
+		state[6] += g;
+		state[7] += h;
+	}
+}
+
+static void blocks_wide(uint32_t state[8], const uint8_t *data, size_t n)
+{
+	for (; n > 1; n -= 2, data += (size_t)2 * SHA256_BLOCK)
+		two(state, data, data + SHA256_BLOCK);
+	if (n)
+		one(state, data);
+}
+
 /* a: how many there are, for the first. */
 static void cpuid(unsigned leaf, unsigned *a, unsigned *b, unsigned *c)
 {
@@ -189,12 +283,31 @@ static bool have_x86(void)
 	cpuid(7, &a, &b, &c);
 	return b & sha;
 }
+
+static bool have_wide(void)
+{
+	const unsigned saved = 1U << 27, avx = 1U << 28, avx2 = 1U << 5, bmi2 = 1U << 8;
+	unsigned a, b, c, d;
+
+	cpuid(0, &a, &b, &c);
+	if (a < 7)
+		return false;
+	cpuid(1, &a, &b, &c);
+	if (!(c & saved) || !(c & avx))
+		return false;
+	__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0)); /* whether the kernel keeps the wide registers */
+	if ((a & 6) != 6)
+		return false;
+	cpuid(7, &a, &b, &c);
+	return b & avx2 && b & bmi2;
+}
 #endif
 
 void sha256_init_plain(struct sha256 *s)
 {
 	*s = (struct sha256){
-		.state = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 },
+		.state = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
+			   0x5be0cd19 },
 		.blocks = blocks_plain,
 	};
 }
@@ -208,11 +321,11 @@ void sha256_init(struct sha256 *s)
 	int h = __atomic_load_n(&have, __ATOMIC_RELAXED);
 
 	if (!h) {
-		h = !cpu_plain() && have_x86() ? 1 : -1;
+		h = cpu_plain() ? 1 : have_x86() ? 3 : have_wide() ? 2 : 1;
 		__atomic_store_n(&have, h, __ATOMIC_RELAXED);
 	}
-	if (h > 0)
-		s->blocks = blocks_x86;
+	if (h > 1)
+		s->blocks = h == 3 ? blocks_x86 : blocks_wide;
 #endif
 }
 

@@ -1,3 +1,4 @@
+/* Stops a process at a named step, in builds for tests. */
 #include "base/step.h"
 #include "base/base.h"
 

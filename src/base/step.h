@@ -1,7 +1,7 @@
 /*
- * Named steps of what takes several, for tests that kill a process between two of them. Only programs of build/faulty have
- * them: there a process that comes to the step that the file $CLOCHE_STEP names waits until a test has killed what it wants to
- * (tests/crash/test_steps.py).
+ * Named steps of an operation, for tests that kill a process between two of them. Only programs of build/faulty have
+ * them: a process that comes to the step named in the file $CLOCHE_STEP waits there until the test has killed its
+ * target (tests/crash/test_steps.py).
  */
 #pragma once
 

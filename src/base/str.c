@@ -1,3 +1,4 @@
+/* Parses numbers, sizes and times that a user has typed. */
 #include "base/str.h"
 #include "base/base.h"
 

@@ -34,9 +34,9 @@ TEST(sizes_have_binary_units)
 
 TEST(odd_sizes_are_refused_and_quoted)
 {
-	static const char *const bad[] = { "",	   " ",	    "M",    "-1",    "+1",   " 1",   "1 ",   "1 M", "1.5G", "1e3", "0x10",
-					   "1MB",  "1KB",   "1B",   "1iB",   "1MM",  "1Mi",  "1miB2", "1P", "\n",   "1\n", "٣",
-					   "1,000" };
+	static const char *const bad[] = { "",	   " ",	    "M",    "-1",  "+1",  " 1", "1 ",	"1 M",
+					   "1.5G", "1e3",   "0x10", "1MB", "1KB", "1B", "1iB",	"1MM",
+					   "1Mi",  "1miB2", "1P",   "\n",  "1\n", "٣",	"1,000" };
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		uint64_t v = UNTOUCHED;
@@ -70,8 +70,8 @@ TEST(durations_are_milliseconds)
 	static const struct {
 		const char *text;
 		uint64_t want;
-	} good[] = { { "0", 0 },	{ "30", 30000 },    { "30s", 30000 },	{ "250ms", 250 },
-		     { "1.5s", 1500 },	{ "0.25", 250 },    { "5m", 300000 },	{ "0.5m", 30000 },
+	} good[] = { { "0", 0 },	{ "30", 30000 },     { "30s", 30000 },	 { "250ms", 250 },
+		     { "1.5s", 1500 },	{ "0.25", 250 },     { "5m", 300000 },	 { "0.5m", 30000 },
 		     { "1h", 3600000 }, { "2d", 172800000 }, { "1.001s", 1001 }, { "3.0ms", 3 } };
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
@@ -84,9 +84,10 @@ TEST(durations_are_milliseconds)
 
 TEST(odd_durations_are_refused)
 {
-	static const char *const bad[] = { "", "s", "-5s", "5 s", "5min", "1h30m", ".5s", "1.s", "1.0001s", "0.5ms", "1e2", "5S" };
-	static const char *const large[] = { "18446744073709551616", "18446744073709552s",
-					     "213503982335d", "9223372037s", "106752d" };
+	static const char *const bad[] = { "",	  "s",	 "-5s",	    "5 s",   "5min", "1h30m",
+					   ".5s", "1.s", "1.0001s", "0.5ms", "1e2",  "5S" };
+	static const char *const large[] = { "18446744073709551616", "18446744073709552s", "213503982335d",
+					     "9223372037s", "106752d" };
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		uint64_t v = UNTOUCHED;
@@ -111,7 +112,8 @@ TEST(cpus_are_thousandths)
 	static const struct {
 		const char *text;
 		uint32_t want;
-	} good[] = { { "0", 0 }, { "2", 2000 }, { "0.5", 500 }, { "1.25", 1250 }, { "0.001", 1 }, { "4294967", 4294967000 } };
+	} good[] = { { "0", 0 },       { "2", 2000 },  { "0.5", 500 },
+		     { "1.25", 1250 }, { "0.001", 1 }, { "4294967", 4294967000 } };
 	static const char *const bad[] = { "", ".", ".5", "1.", "1.2345", "-1", "1c", "500m", "1,5", "inf", "nan" };
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++) {

@@ -1,3 +1,4 @@
+/* System calls by number, and in builds for tests their failures. */
 #include "base/sys.h"
 #include "base/base.h"
 
@@ -8,7 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* setresuid and friends of libc signal every thread; ours act on the calling thread, which is what a jail wants. */
+/*
+ * setresuid and similar functions of libc signal every thread; these change the calling thread only, as a jail needs
+ * it.
+ */
 
 static const char *const names[] = {
 #define X(name) #name,
@@ -23,10 +27,10 @@ const char *sys_name(enum sys_id id)
 
 #ifdef CLOCHE_FAULTS
 /* Test builds only: the one place with mutable globals, since a fault must reach calls made anywhere. */
-static struct {
+static struct fault {
 	unsigned fail_at;
 	int errnum;
-} faults[SYSID_COUNT];
+} own_faults[SYSID_COUNT], *faults = own_faults;
 static struct sys_test_record own[SYSID_COUNT], *records = own;
 
 void sys_test_fail(enum sys_id id, int errnum, unsigned nth)
@@ -40,21 +44,29 @@ unsigned sys_test_count(enum sys_id id)
 	return records[id].made;
 }
 
-/* Counts in a file that is shared: they are there whatever ends us, and wherever we cannot write by then. */
+/*
+ * Counts in a file that is shared: they are there whatever ends us, and wherever we cannot write by then. In a file of
+ * SYS_TEST_SHARED bytes the calls to fail are behind them: the next call of any process that has it fails.
+ */
 static int count_into(const char *path)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	struct sys_test_record *shared;
+	off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
 
+	static_assert(sizeof(own) + sizeof(own_faults) <= SYS_TEST_SHARED, "they are behind the records");
 	if (fd < 0)
 		return -errno;
-	shared = mmap(NULL, sizeof(own), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	shared = mmap(NULL, size == SYS_TEST_SHARED ? SYS_TEST_SHARED : sizeof(own), PROT_READ | PROT_WRITE, MAP_SHARED,
+		      fd, 0);
 	close(fd);
 	if (shared == MAP_FAILED)
 		return -errno;
 	for (unsigned i = 0; i < SYSID_COUNT; i++)
 		snprintf(shared[i].name, sizeof(shared[i].name), "%s", names[i]);
 	records = shared;
+	if (size == SYS_TEST_SHARED)
+		faults = (struct fault *)(void *)(shared + SYSID_COUNT);
 	return 0;
 }
 
@@ -95,8 +107,7 @@ static int injected(enum sys_id id)
 {
 	if (spared)
 		return 0;
-	records[id].made++;
-	if (records[id].made != faults[id].fail_at)
+	if (__atomic_add_fetch(&records[id].made, 1, __ATOMIC_RELAXED) != faults[id].fail_at)
 		return 0;
 	if (!faults[id].errnum)
 		kill(getpid(), SIGKILL);
@@ -136,10 +147,7 @@ static long raw(long nr, long a, long b, long c, long d, long e, long f)
 	register long x4 __asm__("x4") = e;
 	register long x5 __asm__("x5") = f;
 
-	__asm__ volatile("svc 0"
-			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-			 : "memory", "cc");
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory", "cc");
 	return x0;
 #else
 #error "this architecture has no raw system calls yet"

@@ -87,7 +87,7 @@ enum sys_id {
 #define X(name) SYSID_##name,
 	SYS_CALLS(X)
 #undef X
-	SYSID_COUNT
+		SYSID_COUNT
 };
 
 const char *sys_name(enum sys_id id);
@@ -104,6 +104,8 @@ struct sys_test_record {
 	char name[28];
 	uint32_t made;
 };
+/* With a FILE of this size several processes, all of which were given its path, count together, and fail together. */
+#define SYS_TEST_SHARED 65536
 /* How often each call was made so far. */
 unsigned sys_test_count(enum sys_id id);
 /* No call of this thread is counted or fails: it works beside what is tested. */

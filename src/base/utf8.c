@@ -1,3 +1,4 @@
+/* Checks UTF-8. */
 #include "base/utf8.h"
 #include "base/base.h"
 

@@ -12,7 +12,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/sys.h"
-#include "driver/driver.h"
+#include "engine/program.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -68,7 +68,10 @@ void attack_result_done(struct attack_result *r)
 	buf_done(&r->err);
 }
 
-/* What a user ends a command with. Held back while bait lies about; `cloche run` gets its own copy from a terminal. */
+/*
+ * Signals by which a user ends a command. They are blocked while bait files exist; `cloche run` gets its own copy from
+ * a terminal.
+ */
 static void end_signals(sigset_t *set)
 {
 	sigemptyset(set);
@@ -566,10 +569,10 @@ static void print_table(const struct attack *a, const unsigned n[MARK_OPEN + 1])
 		printf("%-4s %-58s", row->id, row->name);
 		for (int c = 0; c < COLUMNS; c++) {
 			enum mark m = row->cell[c].mark;
-			const char *on = !color		    ? ""
-					 : m == MARK_OPEN   ? "\033[1;31m"
-					 : m == MARK_CLOSED ? "\033[32m"
-							    : "";
+			const char *on = !color		  ? "" :
+					 m == MARK_OPEN	  ? "\033[1;31m" :
+					 m == MARK_CLOSED ? "\033[32m" :
+							    "";
 
 			printf(" %s%-7s%s", on, mark_names[m], *on ? "\033[0m" : "");
 		}

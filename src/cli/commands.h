@@ -4,3 +4,4 @@
 
 int cmd_run(int argc, char **argv);
 int cmd_image(int argc, char **argv);
+int cmd_client(int argc, char **argv); /* becomes cloche-client */

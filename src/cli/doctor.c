@@ -1,12 +1,15 @@
+/* The checks of `cloche doctor`, and how their results are printed. */
 #include "cli/doctor.h"
 #include "base/base.h"
 #include "base/json.h"
 #include "base/sys.h"
 #include "cli/attack.h"
-#include "driver/driver.h"
+#include "cli/devices.h"
+#include "run/engine.h"
 #include "linux/cgroup.h"
 #include "linux/features.h"
 #include "linux/kvm.h"
+#include "vm/host/files.h"
 #include "vm/host/verdict.h"
 
 #include <unistd.h>
@@ -119,12 +122,20 @@ static unsigned count(const struct report *r, enum feature_state s)
 static int print_json(const struct report *r)
 {
 	static const char *const states[] = { "ok", "missing", "optional_missing" };
-	static const char *const kvm[] = { [KVM_WORKS] = "works", [KVM_NESTED] = "nested", [KVM_ABSENT] = "absent", [KVM_DENIED] = "denied", [KVM_FAILS] = "fails" };
-	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
+	static const char *const kvm[] = { [KVM_WORKS] = "works",
+					   [KVM_NESTED] = "nested",
+					   [KVM_ABSENT] = "absent",
+					   [KVM_DENIED] = "denied",
+					   [KVM_FAILS] = "fails" };
+	AUTO(buf_done) struct buf b = BUF_INIT(5 * MIB), devices = BUF_INIT(4 * MIB);
 	struct json j = JSON_INIT(&b);
 
 	jout_object(&j, NULL);
 	jout_bool(&j, "ok", r->run_works);
+	if (devices_list("list", &devices) == 0 && devices.len > 1)
+		jout_raw(&j, "devices", devices.data, devices.len - 1);
+	else
+		jout_null(&j, "devices");
 	jout_array(&j, "features");
 	for (size_t i = 0; i < r->n; i++) {
 		const struct feature *f = &r->feature[i];
@@ -233,13 +244,24 @@ static void print_machines(struct report *r)
 	       count(r, FEATURE_MISSING), count(r, FEATURE_OPTIONAL_MISSING));
 }
 
+static void print_devices(void)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(4 * MIB);
+
+	if (devices_list("text", &b) < 0)
+		printf("Devices (--gpu, --device): not available: cloche-devices is not installed, or failed\n");
+	else
+		fputs(buf_str(&b), stdout);
+}
+
 static void usage(FILE *to)
 {
-	fprintf(to, "usage: cloche doctor [--attack [--no-bombs]] [--json]\n"
-		    "Checks what this host can do, feature by feature, and starts a sandbox.\n"
-		    "  --attack    run the escape and abuse probes in sandboxes on this host\n"
-		    "  --no-bombs  with --attack: leave out the probes that run into limits and load the host for some seconds\n"
-		    "  --json      print the result as JSON\n");
+	fprintf(to,
+		"usage: cloche doctor [--attack [--no-bombs]] [--json]\n"
+		"Checks what this host can do, feature by feature, and starts a sandbox.\n"
+		"  --attack    run the escape and abuse probes in sandboxes on this host\n"
+		"  --no-bombs  with --attack: leave out the probes that run into limits and load the host for some seconds\n"
+		"  --json      print the result as JSON\n");
 }
 
 int cmd_doctor(int argc, char **argv)
@@ -276,6 +298,7 @@ int cmd_doctor(int argc, char **argv)
 	examine(r);
 	if (!json) {
 		print_table(r);
+		print_devices();
 		print_machines(r);
 		return r->run_works ? 0 : 1;
 	}

@@ -1,6 +1,8 @@
+/* Loads a user's seccomp profile, which cloche-seccomp translates. */
 #include "base/base.h"
 #include "base/sys.h"
 #include "cli/run.h"
+#include "engine/program.h"
 #include "linux/seccomp.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-/* `cloche image`: what sandboxes are made of, beside the images that users bring. */
+/* `cloche image vm-kernel`; the other verbs are those of cloche-client. */
 #include "base/base.h"
 #include "base/sys.h"
 #include "cli/commands.h"
@@ -36,15 +36,16 @@ int cmd_image(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : "";
 	const char *last = argc > 1 ? argv[argc - 1] : "";
 
+	if (argc == 2 && !strcmp(what, "vm-kernel"))
+		return fetch_kernel();
+	if (strcmp(what, "vm-kernel") != 0)
+		return cmd_client(argc, argv);
 	if (!strcmp(last, "--help") || !strcmp(last, "-h")) {
 		usage(stdout);
 		return 0;
 	}
-	if (argc == 2 && !strcmp(what, "vm-kernel"))
-		return fetch_kernel();
-	if (!strcmp(what, "vm-kernel"))
-		what = argv[2];
-	fprintf(stderr, "cloche: image: expected vm-kernel%s%.60s%s; see `cloche image --help`\n",
-		argc > 1 ? ", not '" : "", what, argc > 1 ? "'" : "");
+	fprintf(stderr,
+		"cloche: image: vm-kernel takes no arguments, not '%.60s'; see `cloche image vm-kernel --help`\n",
+		argv[2]);
 	return 125;
 }

@@ -1,15 +1,16 @@
 /*
  * cloche: the command line.
  *
- * Theory of operation. `run` and `doctor` need no daemon: the engine is inside this program. As root it makes
- * sandboxes directly; without root it first becomes root of a user namespace of its own. A sandbox is a child process
- * (cloche-agent, PID 1 of its namespaces) that is spoken to over a socket; the command's output comes through pipes
- * this process holds. When this process ends, however it ends, the socket closes and the sandbox ends with it.
+ * Theory of operation. `run` and `doctor` need no daemon: the engine is inside this program. As root it makes sandboxes
+ * directly; without root it first becomes root of a user namespace of its own. A sandbox is a child process
+ * (cloche-agent, PID 1 of its namespaces) that is controlled over a socket; the command's output comes through pipes of
+ * this process. When this process ends, by any cause, the socket closes and the sandbox ends with it.
  *
- * `serve` and the commands that speak to a daemon need libraries this program does without: it becomes cloche-serve or
- * cloche-client, which lie beside it or in the libexec folder.
+ * `serve` and the commands that call a daemon need libraries that this program does without: it becomes cloche-serve or
+ * cloche-client, which are beside it or in the libexec folder.
  */
 #include "base/base.h"
+#include "base/near.h"
 #include "base/sys.h"
 #include "cli/commands.h"
 #include "config.h"
@@ -47,7 +48,7 @@ static int cmd_quarantine(int argc, char **argv)
 	return become("cloche-serve", argv - 1);
 }
 
-static int cmd_client(int argc, char **argv)
+int cmd_client(int argc, char **argv)
 {
 	(void)argc;
 	argv[-1] = (char[]){ "cloche-client" }; /* there is one before: our own */
@@ -61,12 +62,13 @@ static const struct command {
 } commands[] = {
 	{ "run", cmd_run, "run a command in a new sandbox" },
 	{ "doctor", cmd_doctor, "check what this host can enforce; --attack tries to break out" },
-	{ "image", cmd_image, "download the kernel for virtual machines" },
+	{ "image", cmd_image, "manage images; download the kernel for virtual machines" },
 	{ "serve", cmd_serve, "run the daemon: sandboxes over HTTP" },
 	{ "quarantine", cmd_quarantine, "list and remove what a daemon put into quarantine" },
 	{ "create", cmd_client, "make a sandbox" },
 	{ "exec", cmd_client, "run a command in a sandbox" },
 	{ "shell", cmd_client, "open a terminal in a sandbox" },
+	{ "repl", cmd_client, "run code as you type it" },
 	{ "cp", cmd_client, "copy files into and out of a sandbox" },
 	{ "ls", cmd_client, "list sandboxes" },
 	{ "inspect", cmd_client, "show everything about a sandbox" },
@@ -127,15 +129,14 @@ static const struct {
 
 static const char *meant(const char *name)
 {
-	size_t n = strlen(name);
+	const char *known[ARRAY_LEN(commands)];
 
 	for (size_t i = 0; i < ARRAY_LEN(synonyms); i++)
 		if (!strcmp(name, synonyms[i].name))
 			return synonyms[i].ours;
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-		if (n > 1 && name[n - 1] == 's' && strlen(commands[i].name) == n - 1 && !strncmp(name, commands[i].name, n - 1))
-			return commands[i].name;
-	return NULL;
+		known[i] = commands[i].name;
+	return near_word(name, known, ARRAY_LEN(commands));
 }
 
 static void usage(FILE *to)
@@ -147,7 +148,8 @@ static void usage(FILE *to)
 		fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].text);
 	}
 	fputs("\n"
-	      "`cloche help COMMAND` describes a command.\n", to);
+	      "`cloche help COMMAND` describes a command.\n",
+	      to);
 }
 
 /* `cloche help COMMAND [VERB]` becomes `cloche COMMAND [VERB] --help`. */
@@ -190,7 +192,9 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);
 	ours = meant(argv[1]);
-	fprintf(stderr, "cloche: unknown command '%.60s'; %s `cloche %s`\n", argv[1], ours ? "did you mean" : "see",
-		ours ? ours : "--help");
+	fprintf(stderr,
+		ours ? "cloche: unknown command '%.60s'; did you mean `cloche %s`?\n" :
+		       "cloche: unknown command '%.60s'; see `cloche %s`\n",
+		argv[1], ours ? ours : "--help");
 	return 125;
 }

@@ -1,7 +1,9 @@
+/* Starts cloche-egress for `cloche run` and answers its questions. */
 #include "cli/network.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
+#include "engine/program.h"
 #include "proto/net_rule.h"
 
 #include <fcntl.h>
@@ -25,7 +27,7 @@ static uint8_t packet[EGRESS_MSG_MAX]; /* one at a time, in or out; large */
 _Noreturn static void child(int program, int sock, pid_t parent)
 {
 	char fd_text[16], parent_text[16], path[32], name[] = "cloche-egress", fd_opt[] = "--owner-fd",
-								 parent_opt[] = "--parent";
+						     parent_opt[] = "--parent";
 	char *const argv[] = { name, fd_opt, fd_text, parent_opt, parent_text, NULL }, *const envp[] = { NULL };
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	const char *what = NULL;
@@ -57,7 +59,7 @@ int network_start(struct network *n, const struct sandbox_spec *spec, struct err
 	r = program_path("cloche-egress", path, sizeof(path), e);
 	if (r < 0)
 		return r;
-	/* By its descriptor: it may lie where its user cannot get. */
+	/* Started by its descriptor: egress's user may not be able to enter the program's folder. */
 	program = sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
 	if (program < 0)
 		return err_sys(e, ERR_NOT_FOUND, program, "open %.200s", path);
@@ -108,7 +110,7 @@ static int send_packet(struct network *n, long len, const int *fds, size_t nfds)
 	return r;
 }
 
-/* 1 and a message, 0: there is none now; -errno: egress is gone, or talks nonsense. */
+/* 1 and a message, 0: there is none now; -errno: egress is gone, or has sent an invalid message. */
 static int next(struct network *n, struct egress_msg *ret)
 {
 	ssize_t len;
@@ -232,10 +234,10 @@ static void on_stream(struct network *n, const struct egress_msg *m)
 }
 
 /* What the kernel said no to has never been at egress. */
-static void add_denied(struct network *n, struct tier_sandbox *s)
+static void add_denied(struct network *n, struct engine_sandbox *s)
 {
 	struct steer_denied all[STEER_DENIED];
-	int k = s->driver->denied ? s->driver->denied(s, all, NULL) : 0;
+	int k = warden_denied(engine_warden(s->engine), s->made, all, NULL);
 
 	for (int i = 0; i < k; i++) {
 		struct network_refusal x = { .times = all[i].count ? all[i].count : 1 };
@@ -263,8 +265,8 @@ void network_tell(const struct network *n)
 			snprintf(by, sizeof(by), " by %s (pid %u)", *x->command ? x->command : "?", x->pid);
 		if (x->times > 1)
 			snprintf(times, sizeof(times), " %llu times", (unsigned long long)x->times);
-		fprintf(stderr, "cloche: %s %s%s%s: %s%s%s\n", x->unreached ? "could not reach" : "refused", x->to, times, by,
-			x->reason, x->fix[0] ? "; allow with " : "", x->fix);
+		fprintf(stderr, "cloche: %s %s%s%s: %s%s%s\n", x->unreached ? "could not reach" : "refused", x->to,
+			times, by, x->reason, x->fix[0] ? "; allow with " : "", x->fix);
 	}
 	if (n->more)
 		fprintf(stderr, "cloche: and %u more refusals\n", n->more);
@@ -324,14 +326,14 @@ void network_write(const struct network *n, struct json *j)
 
 /* ---- while it runs ---------------------------------------------------------------------------------------------- */
 
-static void answer_who(struct network *n, struct tier_sandbox *s, const struct egress_msg *m)
+static void answer_who(struct network *n, struct engine_sandbox *s, const struct egress_msg *m)
 {
 	struct warden_who who = { 0 };
 	struct socket_owner they = { 0 };
 	struct egress_they to = { .command = "" };
 	struct egress_who asked;
 
-	if (egress_who_decode(m, &asked) < 0 || !s->driver->who)
+	if (egress_who_decode(m, &asked) < 0)
 		return;
 	who.family = asked.family;
 	who.udp = asked.udp;
@@ -339,7 +341,7 @@ static void answer_who(struct network *n, struct tier_sandbox *s, const struct e
 	who.port = asked.port;
 	memcpy(who.client, asked.client, sizeof(who.client));
 	memcpy(who.addr, asked.addr, sizeof(who.addr));
-	if (s->driver->who(s, &who, &they, NULL) == 0) {
+	if (warden_who(engine_warden(s->engine), s->made, &who, &they, NULL) == 0) {
 		to.pid = they.pid;
 		to.command = they.command;
 	}
@@ -348,7 +350,7 @@ static void answer_who(struct network *n, struct tier_sandbox *s, const struct e
 }
 
 /* One message. *ret_done: the policy's DONE came, with what it said. */
-static void take(struct network *n, struct tier_sandbox *s, const struct egress_msg *m, int *ret_done)
+static void take(struct network *n, struct engine_sandbox *s, const struct egress_msg *m, int *ret_done)
 {
 	switch (m->type) {
 	case EGRESS_STREAM:
@@ -375,7 +377,7 @@ static void take(struct network *n, struct tier_sandbox *s, const struct egress_
 }
 
 /* Reads for @ms at most, until *@done is not 1 or egress has let go. */
-static int read_for(struct network *n, struct tier_sandbox *s, unsigned ms, int *done)
+static int read_for(struct network *n, struct engine_sandbox *s, unsigned ms, int *done)
 {
 	uint64_t end = clock_mono_ns() + ms * 1000000ULL, now;
 	struct egress_msg m;
@@ -394,7 +396,7 @@ static int read_for(struct network *n, struct tier_sandbox *s, unsigned ms, int 
 	return n->gone || !done || *done != 1 ? 0 : -ETIMEDOUT;
 }
 
-int network_give(struct network *n, const struct network_want *w, struct tier_sandbox *s, struct err *e)
+int network_give(struct network *n, const struct network_want *w, struct engine_sandbox *s, struct err *e)
 {
 	struct egress_config c = { .resolver = w->resolver ? w->resolver : "", .hosts = w->hosts, .ca_file = "" };
 	struct egress_sandbox *b;
@@ -435,7 +437,7 @@ int network_give(struct network *n, const struct network_want *w, struct tier_sa
 	return r < 0 ? err_sys(e, ERR_LOST, r, "cloche-egress does not accept the network") : 0;
 }
 
-void network_read(struct network *n, struct tier_sandbox *s)
+void network_read(struct network *n, struct engine_sandbox *s)
 {
 	struct egress_msg m;
 
@@ -443,7 +445,7 @@ void network_read(struct network *n, struct tier_sandbox *s)
 		take(n, s, &m, NULL);
 }
 
-void network_finish(struct network *n, const struct network_want *w, struct tier_sandbox *s)
+void network_finish(struct network *n, const struct network_want *w, struct engine_sandbox *s)
 {
 	if (n->fd < 0)
 		return;

@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "driver/driver.h"
+#include "run/engine.h"
 #include "egress/msg.h"
 #include "proto/net_rule.h"
 
@@ -62,11 +62,11 @@ struct network {
 /* Starts it, when the spec has a network. Before threads and namespaces are made. */
 int network_start(struct network *n, const struct sandbox_spec *spec, struct err *e);
 /* Hands it the sandbox's sockets; the policy is in force when this returns 0. */
-int network_give(struct network *n, const struct network_want *w, struct tier_sandbox *s, struct err *e);
+int network_give(struct network *n, const struct network_want *w, struct engine_sandbox *s, struct err *e);
 /* Something came. */
-void network_read(struct network *n, struct tier_sandbox *s);
+void network_read(struct network *n, struct engine_sandbox *s);
 /* The last reports, and what the kernel refused by itself; before the sandbox is destroyed. */
-void network_finish(struct network *n, const struct network_want *w, struct tier_sandbox *s);
+void network_finish(struct network *n, const struct network_want *w, struct engine_sandbox *s);
 /* One line on stderr for each thing that was refused. */
 void network_tell(const struct network *n);
 /* The same as a value of the result, and in mode observe the list; nothing when there was no network. */

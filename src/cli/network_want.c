@@ -1,3 +1,4 @@
+/* The options of `cloche run` about the network. */
 #include "cli/network.h"
 #include "base/base.h"
 #include "proto/net_rule.h"
@@ -8,9 +9,9 @@ int network_want_mode(struct network_want *w, const char *text, struct err *e)
 		const char *name;
 		uint8_t mode;
 	} modes[] = { { "none", EGRESS_NONE },
-		    { "allow", EGRESS_ALLOW },
-		    { "open", EGRESS_OPEN },
-		    { "observe", EGRESS_OBSERVE } };
+		      { "allow", EGRESS_ALLOW },
+		      { "open", EGRESS_OPEN },
+		      { "observe", EGRESS_OBSERVE } };
 
 	for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
 		if (strcmp(modes[i].name, text) != 0)
@@ -82,7 +83,8 @@ int network_want_host(struct network_want *w, const char *text, struct err *e)
 	return 0;
 }
 
-static_assert(STEER_ALLOW == (int)EGRESS_ALLOW && STEER_OPEN == (int)EGRESS_OPEN && STEER_OBSERVE == (int)EGRESS_OBSERVE,
+static_assert(STEER_ALLOW == (int)EGRESS_ALLOW && STEER_OPEN == (int)EGRESS_OPEN &&
+		      STEER_OBSERVE == (int)EGRESS_OBSERVE,
 	      "one number for both");
 
 /* False: it does not fit. */

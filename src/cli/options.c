@@ -1,10 +1,14 @@
+/* Parses the options of `cloche run`. */
 #include "cli/options.h"
 #include "base/base.h"
+#include "base/near.h"
 #include "base/str.h"
 #include "proto/account.h"
+#include "tier/tiers.h"
 
 #include <getopt.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -35,6 +39,9 @@ enum {
 	OPT_SECCOMP,
 	OPT_JSON,
 	OPT_NO_TTY,
+	OPT_GPU,
+	OPT_DEVICE,
+	OPT_CDI,
 	OPT_LATER,
 };
 
@@ -65,6 +72,9 @@ static const struct option table[] = {
 	{ "user", required_argument, NULL, OPT_USER },
 	{ "hostname", required_argument, NULL, OPT_HOSTNAME },
 	{ "seccomp", required_argument, NULL, OPT_SECCOMP },
+	{ "gpu", required_argument, NULL, OPT_GPU },
+	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "cdi-dir", required_argument, NULL, OPT_CDI },
 	{ "json", no_argument, NULL, OPT_JSON },
 	{ "tty", no_argument, NULL, 't' },
 	{ "no-tty", no_argument, NULL, OPT_NO_TTY },
@@ -94,7 +104,8 @@ void options_help(void)
 	      "  --output-limit SIZE stdout and stderr each: head and tail     1M\n"
 	      "  --io-bps SIZE       block I/O per second, per direction       none\n"
 	      "files\n"
-	      "  --image host|DIR    the root filesystem                       host\n"
+	      "  --image host|DIR|NAME  the root filesystem; NAME is a stored image of the daemon, which then runs the command:\n"
+	      "                      `cloche run --image NAME --help`          host\n"
 	      "  --read-only         root read-only; work folder and /tmp stay writable\n"
 	      "  --storage memory|disk  where changes are kept                 memory\n"
 	      "  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
@@ -108,6 +119,10 @@ void options_help(void)
 	      "                      (repeatable)\n"
 	      "  --resolver ADDRESS  DNS server                                those of this host\n"
 	      "  --host NAME=ADDRESS a fixed answer for a name (repeatable)\n"
+	      "devices\n"
+	      "  --gpu all|N|UUID    GPUs of this machine; several with commas                 none\n"
+	      "  --device NAME       a device of CDI, as nvidia.com/gpu=0, or a node, as /dev/fuse (repeatable)\n"
+	      "  --cdi-dir FOLDER    where specifications of devices are (repeatable)          /etc/cdi, /var/run/cdi\n"
 	      "other\n"
 	      "  --user NAME[:GROUP]    a name in the image, or UID[:GID]      user\n"
 	      "  -e, --env NAME[=VALUE] a variable; without a value, the caller's (repeatable)\n"
@@ -116,6 +131,7 @@ void options_help(void)
 	      "  --isolation TIER    container or vm                           container\n"
 	      "  -t, --tty | --no-tty   a terminal inside                      when stdin and stdout are terminals\n"
 	      "  --json              the whole result as one JSON object on stdout\n"
+	      "  --language NAME     run code from a file or stdin, by a daemon; `cloche run --language python --help`\n"
 	      "\n"
 	      "SIZE is bytes, or a number with K, M, G, T. TIME is seconds, or a number with ms, s, m, h, d.\n"
 	      "\n"
@@ -170,13 +186,15 @@ static int parse_user(struct options *o, const char *text, struct err *e)
 		text = "1000";
 	colon = strchr(text, ':');
 	if ((colon ? (size_t)(colon - text) : strlen(text)) >= sizeof(head))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID, UID:GID, or names: NAME, NAME:GROUP", text);
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'%.40s': must be user, root, UID, UID:GID, or names: NAME, NAME:GROUP", text);
 	snprintf(head, sizeof(head), "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
 	r = parse_u32(head, &uid, NULL);
 	if (r == 0)
 		r = parse_u32(colon ? colon + 1 : head, &gid, NULL);
 	if (r < 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be user, root, UID, UID:GID, or names: NAME, NAME:GROUP", text);
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'%.40s': must be user, root, UID, UID:GID, or names: NAME, NAME:GROUP", text);
 	if (uid > 65535 || gid > 65535)
 		return err_set(e, ERR_INVALID, -ERANGE, "'%.40s': ids must be at most 65535", text);
 	o->spec.uid = uid;
@@ -238,6 +256,42 @@ static int parse_tmpfs(struct sandbox_spec *s, const char *text, struct err *e)
 	return r;
 }
 
+static int add_device(struct sandbox_spec *s, const char *kind, const char *name, size_t n, struct err *e)
+{
+	if (s->ndevices == DEVICE_NAMES)
+		return err_set(e, ERR_INVALID, -E2BIG, "at most %d of them", DEVICE_NAMES);
+	if (!n || strlen(kind) + n >= DEVICE_NAME)
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.80s': not a name of a device", name);
+	snprintf(s->device[s->ndevices++], DEVICE_NAME, "%s%.*s", kind, (int)n, name);
+	return 0;
+}
+
+static int parse_gpus(struct sandbox_spec *s, const char *text, struct err *e)
+{
+	int r = 0;
+
+	for (const char *at = text, *end; r == 0 && at; at = *end ? end + 1 : NULL) {
+		end = at + strcspn(at, ",");
+		r = add_device(s, "gpu=", at, (size_t)(end - at), e);
+	}
+	return r;
+}
+
+static int parse_cdi(struct options *o, const char *text, struct err *e)
+{
+	char real[PATH_MAX], *joined = NULL;
+
+	if (!realpath(text, real))
+		return err_sys(e, ERR_NOT_FOUND, -errno, "folder '%s'", text);
+	if (strchr(real, ':'))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%s': must not have a colon", real);
+	/* Lives until the process ends, as the other strings do. */
+	if (asprintf(&joined, "%s%s%s", o->cdi ? o->cdi : "", o->cdi ? ":" : "", real) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+	o->cdi = joined;
+	return 0;
+}
+
 static int parse_hostname(struct options *o, const char *arg, struct err *e)
 {
 	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
@@ -278,6 +332,38 @@ static int parse_env(struct options *o, char *text, struct err *e)
 	return 0;
 }
 
+/*
+ * A name that is neither `host` nor a folder, nor looks like a path: an image that a daemon has. Options are read up to the first
+ * word; what their values are does not matter, since none of them can be "--image".
+ */
+bool options_stored_image(int argc, char *const *argv)
+{
+	const char *image = NULL;
+	struct stat st;
+
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+		if (!strcmp(argv[i], "--image") && i + 1 < argc)
+			image = argv[i + 1];
+		else if (!strncmp(argv[i], "--image=", 8))
+			image = argv[i] + 8;
+		else if (argv[i][0] != '-' && (i == 1 || argv[i - 1][0] != '-'))
+			break;
+	}
+	return image && *image && strcmp(image, "host") && image[0] != '/' && image[0] != '.' && stat(image, &st) < 0 &&
+	       errno == ENOENT;
+}
+
+bool options_language(int argc, char *const *argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+		if (!strcmp(argv[i], "--language") || !strncmp(argv[i], "--language=", 11))
+			return true;
+		if (argv[i][0] != '-' && (i == 1 || argv[i - 1][0] != '-'))
+			break;
+	}
+	return false;
+}
+
 static int parse_image(struct sandbox_spec *s, const char *text, struct err *e)
 {
 	char real[PATH_MAX];
@@ -300,14 +386,23 @@ static int parse_storage(struct options *o, const char *text, struct err *e)
 	return 0;
 }
 
+static int parse_tier(struct sandbox_spec *s, const char *text, struct err *e)
+{
+	const struct tier_ops *tier;
+	int r = tier_find(text, &tier, e);
+
+	if (r == 0)
+		s->flags = (s->flags & ~SPEC_TIERS) | tier->flag;
+	return r;
+}
+
 static int apply(struct options *o, int opt, char *arg, struct err *e)
 {
 	struct spec_limits *l = &o->spec.limits;
 
 	switch (opt) {
 	case OPT_ISOLATION:
-		o->driver = driver_find(arg, e);
-		return o->driver ? 0 : -EOPNOTSUPP;
+		return parse_tier(&o->spec, arg, e);
 	case OPT_IMAGE:
 		return parse_image(&o->spec, arg, e);
 	case OPT_CPUS:
@@ -362,6 +457,12 @@ static int apply(struct options *o, int opt, char *arg, struct err *e)
 	case OPT_SECCOMP:
 		o->seccomp = arg;
 		return 0;
+	case OPT_GPU:
+		return parse_gpus(&o->spec, arg, e);
+	case OPT_DEVICE:
+		return add_device(&o->spec, "", arg, strlen(arg), e);
+	case OPT_CDI:
+		return parse_cdi(o, arg, e);
 	case OPT_JSON:
 		o->json = true;
 		return 0;
@@ -384,7 +485,6 @@ static int apply(struct options *o, int opt, char *arg, struct err *e)
 static void set_defaults(struct options *o)
 {
 	*o = (struct options){
-		.driver = &container_driver,
 		.nofile = 1024,
 		.timeout_ms = 300000,
 		.output = MIB,
@@ -410,6 +510,9 @@ static int bad_option(int opt, const char *at, struct err *e)
 {
 	const bool known = optopt && strcmp(option_name(optopt), "?");
 	const char letter[] = { '-', (char)optopt, '\0' };
+	const char *names[ARRAY_LEN(table)], *near;
+	char word[40] = "";
+	size_t n = 0;
 	int r;
 
 	if (opt == ':')
@@ -418,7 +521,17 @@ static int bad_option(int opt, const char *at, struct err *e)
 		r = err_set(e, ERR_INVALID, -EINVAL, "option %.*s takes no value", (int)strcspn(at, "="), at);
 	else
 		r = err_set(e, ERR_INVALID, -EINVAL, "unknown option %s", optopt ? letter : at);
-	err_remedy(e, "see `cloche run --help`");
+	if (!known && at && !strncmp(at, "--entrypoint", 12))
+		err_remedy(e, "it is for stored images: `cloche run --image NAME --entrypoint PROGRAM`");
+	for (const struct option *t = table; t->name; t++)
+		names[n++] = t->name;
+	if (!known && at && !strncmp(at, "--", 2))
+		snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 2, "="), at + 2);
+	near = near_word(word, names, n);
+	if (near)
+		err_remedy(e, "did you mean --%s? See `cloche run --help`", near);
+	else
+		err_remedy(e, "see `cloche run --help`");
 	return r;
 }
 
@@ -450,7 +563,7 @@ static int finish(struct options *o, struct err *e)
 	if (o->json && o->tty == TTY_YES)
 		return err_set(e, ERR_INVALID, -EINVAL, "--json cannot be used with --tty");
 	r = network_want_finish(&o->network, &o->spec, e);
-	return r < 0 ? r : spec_check(&o->spec, e);
+	return r < 0 ? r : tier_check(&o->spec, e);
 }
 
 int options_parse(int argc, char **argv, struct options *ret, struct err *e)
@@ -503,10 +616,10 @@ static bool given_from(const struct options *o, uint32_t k, const char *var)
 
 const char **options_env(const struct options *o, bool tty, uint32_t *ret_n)
 {
-	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	const char *path = strcmp(o->spec.image, "host") ? SPEC_PATH_DEFAULT : SPEC_PATH_HOST;
 	/* One buffer each: they live as long as the process, as argv does. */
 	static char home[64], user[64], term[128];
-	const char *given_term = getenv("TERM"), **env = calloc(o->nenv + 6, sizeof(*env));
+	const char *given_term = getenv("TERM"), **env = calloc(o->nenv + o->ndevice_env + 6, sizeof(*env));
 	uint32_t n = 0;
 
 	if (!env)
@@ -514,10 +627,14 @@ const char **options_env(const struct options *o, bool tty, uint32_t *ret_n)
 	snprintf(home, sizeof(home), "HOME=%s", o->home);
 	snprintf(user, sizeof(user), "USER=%s", o->user);
 	snprintf(term, sizeof(term), "TERM=%s", given_term && *given_term ? given_term : "xterm");
-	const char *const base[] = { path, o->name ? NULL : home, o->name ? NULL : user, "LANG=C.UTF-8", tty ? term : NULL };
+	const char *const base[] = { path, o->name ? NULL : home, o->name ? NULL : user, "LANG=C.UTF-8",
+				     tty ? term : NULL };
 	for (size_t i = 0; i < ARRAY_LEN(base); i++)
 		if (base[i] && !given_from(o, 0, base[i]))
 			env[n++] = base[i];
+	for (uint32_t k = 0; k < o->ndevice_env; k++)
+		if (!given_from(o, 0, o->device_env[k]))
+			env[n++] = o->device_env[k];
 	/* Of a name given twice the last counts, as everywhere on a command line. */
 	for (uint32_t k = 0; k < o->nenv; k++)
 		if (!given_from(o, k + 1, o->env[k]))

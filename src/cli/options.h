@@ -5,12 +5,10 @@
 
 #include "base/err.h"
 #include "cli/network.h"
-#include "driver/driver.h"
-#include "driver/exec.h"
+#include "proto/exec.h"
 
 struct options {
 	struct sandbox_spec spec;
-	const struct driver *driver;
 	const char *seccomp; /* a profile's path */
 	struct network_want network;
 	bool json, help;
@@ -22,11 +20,18 @@ struct options {
 	bool workdir_given, storage_disk;
 	const char **env; /* NAME=VALUE, as given */
 	uint32_t nenv;
+	const char *const *device_env; /* what devices set unless ->env does */
+	uint32_t ndevice_env;
+	const char *cdi; /* folders of specifications, or NULL */
 	char **argv; /* the command */
 	uint32_t argc;
 };
 
 /* @argv[0] is the command's name. Strings stay the caller's. */
+/* Whether --image names an image of a daemon: then the whole command is for that (src/client/run.c). */
+bool options_stored_image(int argc, char *const *argv);
+/* Whether it is code that is to be run, by a daemon (src/client/run_code.c). */
+bool options_language(int argc, char *const *argv);
 int options_parse(int argc, char **argv, struct options *ret, struct err *e);
 void options_done(struct options *o);
 void options_help(void);

@@ -48,11 +48,15 @@ TEST(options_end_at_the_command)
 
 TEST(values_are_read)
 {
-	CHECK_EQ(PARSE("--memory=1G", "--cpus", "0.5", "--disk", "64M", "--inodes", "100", "--pids", "0", "--timeout", "1m", "x"), 0);
+	CHECK_EQ(PARSE("--memory=1G", "--cpus", "0.5", "--disk", "64M", "--inodes", "100", "--pids", "0", "--timeout",
+		       "1m", "x"),
+		 0);
 	CHECK(o.spec.limits.memory == GIB && o.spec.limits.cpu_milli == 500 && o.spec.limits.disk == 64 * MIB);
 	CHECK(o.spec.limits.inodes == 100 && o.spec.limits.pids == 0 && o.timeout_ms == 60000);
 	options_done(&o);
-	CHECK_EQ(PARSE("--cpu-time", "2s", "--output-limit", "4K", "--io-bps", "1M", "--nofile", "77", "--hostname", "h", "x"), 0);
+	CHECK_EQ(PARSE("--cpu-time", "2s", "--output-limit", "4K", "--storage", "disk", "--io-bps", "1M", "--nofile",
+		       "77", "--hostname", "h", "x"),
+		 0);
 	CHECK(o.cpu_ms == 2000 && o.output == 4096 && o.spec.limits.io_bps == MIB && o.nofile == 77);
 	CHECK_STR(o.spec.hostname, "h");
 	options_done(&o);
@@ -70,8 +74,8 @@ TEST(users_are_read)
 		uint32_t uid, gid;
 		const char *name;
 	} cases[] = {
-		{ "root", 0, 0, "root" },   { "0", 0, 0, "root" },	 { "user", 1000, 1000, "user" },
-		{ "33", 33, 33, "user" },   { "33:44", 33, 44, "user" }, { "65535", 65535, 65535, "user" },
+		{ "root", 0, 0, "root" }, { "0", 0, 0, "root" },       { "user", 1000, 1000, "user" },
+		{ "33", 33, 33, "user" }, { "33:44", 33, 44, "user" }, { "65535", 65535, 65535, "user" },
 		{ "0:5", 0, 5, "root" },
 	};
 
@@ -94,7 +98,9 @@ TEST(users_are_read)
 
 TEST(mounts_are_read)
 {
-	CHECK_EQ(PARSE("--mount", "/usr:/mnt/a", "--mount", "/usr/../etc:/mnt/b:ro", "--tmpfs", "/s", "--tmpfs", "/t:size=1M", "x"), 0);
+	CHECK_EQ(PARSE("--mount", "/usr:/mnt/a", "--mount", "/usr/../etc:/mnt/b:ro", "--tmpfs", "/s", "--tmpfs",
+		       "/t:size=1M", "x"),
+		 0);
 	CHECK(o.spec.nmounts == 2 && o.spec.ntmpfs == 2);
 	CHECK_STR(o.spec.mount[0].src, "/usr");
 	CHECK_STR(o.spec.mount[0].dst, "/mnt/a");
@@ -189,7 +195,8 @@ TEST(mistakes_name_the_option)
 		if (r >= 0)
 			TEST_FAIL("%s %s passed", cases[i].args[0], cases[i].args[1] ? cases[i].args[1] : "");
 		if (!strstr(e.msg, cases[i].part) || strchr(e.msg, '\n'))
-			TEST_FAIL("%s %s: message '%s'", cases[i].args[0], cases[i].args[1] ? cases[i].args[1] : "", e.msg);
+			TEST_FAIL("%s %s: message '%s'", cases[i].args[0], cases[i].args[1] ? cases[i].args[1] : "",
+				  e.msg);
 	}
 }
 

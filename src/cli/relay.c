@@ -1,3 +1,4 @@
+/* Moves all streams of `cloche run` until the command ends. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
@@ -42,7 +43,7 @@ static int on_started(struct run *r, int fd, struct err *e)
 
 static int on_frame(struct run *r, const struct frame *f, int fd, struct err *e)
 {
-	int rc = sandbox_frame(&r->sandbox, f, e);
+	int rc = engine_frame(&r->sandbox, f, e);
 
 	if (rc != 0) {
 		fd_close(fd);
@@ -79,7 +80,7 @@ static int read_link(struct run *r, struct err *e)
 		if (rc == 0)
 			return 0;
 		if (rc < 0 && !r->sandbox.up)
-			return sandbox_wait_up(&r->sandbox, 1, e); /* says why */
+			return engine_wait_up(&r->sandbox, 1, e); /* says why */
 		if (rc < 0) {
 			r->lost = true;
 			return 0;
@@ -146,7 +147,7 @@ static void check_cpu(struct run *r, uint64_t now)
 	uint64_t used, left;
 	struct warden_stat st;
 
-	if (!r->o.cpu_ms || now < r->cpu_next_ns || r->sandbox.driver->stat(&r->sandbox, &st, NULL) < 0)
+	if (!r->o.cpu_ms || now < r->cpu_next_ns || engine_stat(&r->sandbox, &st, NULL) < 0)
 		return;
 	used = (st.group.cpu_usec - r->cpu_base_usec) / 1000;
 	if (used >= r->o.cpu_ms) {
@@ -193,7 +194,7 @@ static int read_out(struct out_stream *s)
 	return rc < 0 ? rc : 0;
 }
 
-/* Our own output is held up: time and signals go on. */
+/* While our own output is blocked, timers and signals are still served. */
 static void held_up(void *arg)
 {
 	struct run *r = arg;
@@ -223,7 +224,8 @@ static int relay_loop(struct run *r, struct err *e)
 			[P_SIGNALS] = { .fd = r->signals, .events = POLLIN },
 			[P_OUT] = { .fd = r->out.from, .events = POLLIN },
 			[P_ERR] = { .fd = r->err.from, .events = POLLIN },
-			[P_STDIN] = { .fd = in_stream_wants_read(&r->in) && r->in.to >= 0 ? r->in.from : -1, .events = POLLIN },
+			[P_STDIN] = { .fd = in_stream_wants_read(&r->in) && r->in.to >= 0 ? r->in.from : -1,
+				      .events = POLLIN },
 			[P_TO] = { .fd = r->in.at < r->in.len ? r->in.to : -1, .events = POLLOUT },
 			[P_NETWORK] = { .fd = r->network.closed ? -1 : r->network.fd, .events = POLLIN },
 		};

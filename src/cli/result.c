@@ -1,8 +1,10 @@
+/* Prints how a command ended, as text or JSON. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/json.h"
 #include "cli/run.h"
+#include "engine/sandbox/enforced.h"
 
 #include <unistd.h>
 
@@ -132,7 +134,7 @@ int result_print(const struct run *r, struct err *e)
 	network_write(&r->network, &j);
 	jout_str(&j, "started_at", when);
 	jout_object(&j, "enforced");
-	sandbox_enforced(&r->sandbox, &r->o.spec, put_enforced, &j);
+	enforced_say(r->sandbox.tier, &r->sandbox.receipt, &r->o.spec, put_enforced, &j);
 	put_own_limits(&j, &r->o);
 	jout_end(&j);
 	jout_end(&j);
@@ -148,6 +150,7 @@ void result_print_error(const struct err *err)
 	jout_object(&j, NULL);
 	jout_object(&j, "error");
 	jout_str(&j, "code", err_kind_name(err->kind));
+	jout_str(&j, "reason", err_reason_name(err_reason(err)));
 	jout_str(&j, "message", err->msg);
 	jout_str(&j, "cause", err->errnum ? strerror(err->errnum) : NULL);
 	jout_str(&j, "remedy", err->remedy[0] ? err->remedy : NULL);

@@ -1,9 +1,12 @@
+/* Runs one command in a sandbox of its own. */
 #include "cli/run.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/score.h"
 #include "base/sys.h"
 #include "cli/commands.h"
+#include "cli/devices.h"
+#include "engine/sandbox/enforced.h"
 #include "linux/caps.h"
 
 #include <sys/ioctl.h>
@@ -136,7 +139,9 @@ static void start_terminal(struct run *r, struct exec_spec *x)
 static int start(struct run *r, struct exec_spec *x, struct err *e)
 {
 	int theirs[3] = { -1, -1, -1 }, rc = 0;
-	struct engine_opts g = { .one_shot = true, .accounting = r->o.json || r->o.cpu_ms, .waits = wait_tell, .arg = r };
+	struct engine_opts g = {
+		.one_shot = true, .cdi = r->o.cdi, .accounting = r->o.json || r->o.cpu_ms, .waits = wait_tell, .arg = r
+	};
 
 	rc = exec_check(x, e);
 	if (rc == 0 && r->o.seccomp)
@@ -151,7 +156,7 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 	if (rc == 0)
 		rc = engine_new(&g, &r->engine, e);
 	if (rc == 0)
-		rc = r->o.driver->create(r->engine, &r->o.spec, &r->sandbox, e);
+		rc = engine_create(r->engine, &r->o.spec, &r->sandbox, e);
 	if (rc < 0)
 		return rc;
 	r->made = true;
@@ -175,10 +180,10 @@ static int start(struct run *r, struct exec_spec *x, struct err *e)
 	r->start_real_ns = clock_real_ns();
 	r->cpu_next_ns = r->start_ns + 20000000ULL;
 	if (rc == 0)
-		rc = exec_send(&r->sandbox, RUN_EXEC, x, theirs, e);
+		rc = exec_send(&r->sandbox.link, RUN_EXEC, x, theirs, e);
 	/* An agent that failed before it read the command has reported the reason. */
 	if ((rc == -EPIPE || rc == -ECONNRESET) && !r->sandbox.up) {
-		int why = sandbox_wait_up(&r->sandbox, 1000, e);
+		int why = engine_wait_up(&r->sandbox, 1000, e);
 
 		rc = why < 0 ? why : rc;
 	}
@@ -212,7 +217,7 @@ static void judge(struct run *r)
 		.pids_peak = g->pids_peak,
 		.disk = r->sandbox.receipt.disk ? st->disk_size : 0,
 		.disk_used = st->disk_used,
-		.disk_file = r->o.spec.flags & (SPEC_DISK | SPEC_VM),
+		.disk_file = r->o.spec.flags & SPEC_DISK || r->sandbox.tier->machine,
 		.inodes = r->sandbox.receipt.inodes ? st->inodes_size : 0,
 		.inodes_used = st->inodes_used,
 		.timeout_ms = r->o.timeout_ms,
@@ -230,7 +235,7 @@ static void judge(struct run *r)
 static void note_cpus(void *arg, const char *name, const char *how)
 {
 	(void)arg;
-	if (!strcmp(name, "cpus") && strstr(how, SANDBOX_HOST_HAS))
+	if (!strcmp(name, "cpus") && strstr(how, ENFORCED_HOST_HAS))
 		fprintf(stderr, "cloche: note: --cpus: %s\n", how);
 }
 
@@ -243,9 +248,10 @@ static int tell(struct run *r, struct err *e)
 	out_stream_finish(&r->out);
 	out_stream_finish(&r->err);
 	if (!r->o.json)
-		sandbox_enforced(&r->sandbox, &r->o.spec, note_cpus, NULL);
+		enforced_say(r->sandbox.tier, &r->sandbox.receipt, &r->o.spec, note_cpus, NULL);
 	if (r->out.error || r->err.error)
-		return err_sys(e, ERR_INTERNAL, r->out.error ? r->out.error : r->err.error, "write the command's output");
+		return err_sys(e, ERR_INTERNAL, r->out.error ? r->out.error : r->err.error,
+			       "write the command's output");
 	if (v->warning[0])
 		fprintf(stderr, "cloche: warning: %s\n", v->warning);
 	if (v->cause == VERDICT_EXITED || v->cause == VERDICT_SIGNALED)
@@ -266,13 +272,13 @@ static int end(struct run *r, int rc, struct err *e)
 	if (r->made && rc == 0) {
 		/* Usage is only read when it is printed, or when it may explain a failure. */
 		if (r->o.json || !r->exited || r->exit.status)
-			rc = r->sandbox.driver->stat(&r->sandbox, &r->stat, e);
+			rc = engine_stat(&r->sandbox, &r->stat, e);
 		judge(r);
 	}
 	if (r->made)
 		network_finish(&r->network, &r->o.network, &r->sandbox);
 	if (r->made)
-		ended = r->sandbox.driver->destroy(&r->sandbox, &own);
+		ended = engine_destroy(&r->sandbox, &own);
 	if (rc == 0 && ended < 0) {
 		*e = own;
 		rc = ended;
@@ -307,16 +313,18 @@ static void tell_power(const struct run *r, struct err *e)
 	static const struct {
 		unsigned bit;
 		const char *name;
-	} needed[] = { { 21, "SYS_ADMIN" }, { 12, "NET_ADMIN" }, { 19, "SYS_PTRACE" }, { 0, "CHOWN" }, { 1, "DAC_OVERRIDE" },
-		       { 6, "SETGID" },	    { 7, "SETUID" } };
+	} needed[] = { { 21, "SYS_ADMIN" },   { 12, "NET_ADMIN" }, { 19, "SYS_PTRACE" }, { 0, "CHOWN" },
+		       { 1, "DAC_OVERRIDE" }, { 6, "SETGID" },	   { 7, "SETUID" } };
 	char names[128] = "";
 	uint64_t have;
 
-	if (r->failed || r->exited || geteuid() != 0 || (e->errnum != EPERM && e->errnum != EACCES) || caps_permitted(&have) < 0)
+	if (r->failed || r->exited || geteuid() != 0 || (e->errnum != EPERM && e->errnum != EACCES) ||
+	    caps_permitted(&have) < 0)
 		return;
 	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
 		if (!(have >> needed[i].bit & 1))
-			snprintf(names + strlen(names), sizeof(names) - strlen(names), "%sCAP_%s", names[0] ? ", " : "", needed[i].name);
+			snprintf(names + strlen(names), sizeof(names) - strlen(names), "%sCAP_%s", names[0] ? ", " : "",
+				 needed[i].name);
 	if (names[0])
 		err_remedy(
 			e,
@@ -340,7 +348,12 @@ static void run_done(struct run *r)
 
 int cmd_run(int argc, char **argv)
 {
-	static struct run r = { .signals = -1, .network = { .fd = -1 }, .filter = -1, .in = { .from = -1, .to = -1 }, .out.from = -1, .err.from = -1 };
+	static struct run r = { .signals = -1,
+				.network = { .fd = -1 },
+				.filter = -1,
+				.in = { .from = -1, .to = -1 },
+				.out.from = -1,
+				.err.from = -1 };
 	AUTO_FREE const char **env = NULL;
 	struct exec_spec x = { .filter = -1 };
 	struct err e = { 0 };
@@ -349,6 +362,8 @@ int cmd_run(int argc, char **argv)
 #ifdef CLOCHE_FAULTS
 	sys_test_parse(getenv("CLOCHE_FAULT_HOST"));
 #endif
+	if (options_stored_image(argc, argv) || options_language(argc, argv))
+		return cmd_client(argc, argv);
 	rc = options_parse(argc, argv, &r.o, &e);
 	if (rc < 0) {
 		/* Whether errors should be JSON is itself an option. */
@@ -363,6 +378,7 @@ int cmd_run(int argc, char **argv)
 	}
 	r.tty = r.o.tty == TTY_YES ||
 		(r.o.tty == TTY_AUTO && !r.o.json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
+	rc = devices_env(&r.o, &e);
 	env = options_env(&r.o, r.tty, &x.envc);
 	x.argv = (const char *const *)r.o.argv;
 	x.argc = r.o.argc;
@@ -374,7 +390,8 @@ int cmd_run(int argc, char **argv)
 	x.tty = r.tty;
 	x.nofile = r.o.nofile;
 	x.cpu_ms = r.o.cpu_ms;
-	rc = env ? start(&r, &x, &e) : err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+	if (rc == 0)
+		rc = env ? start(&r, &x, &e) : err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory");
 	if (rc == 0)
 		rc = relay_run(&r, &e);
 	rc = end(&r, rc, &e);

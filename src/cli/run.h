@@ -4,14 +4,15 @@
 
 #include "cli/options.h"
 #include "cli/stream.h"
-#include "driver/verdict.h"
+#include "engine/verdict.h"
+#include "run/engine.h"
 
 #define RUN_EXEC 1U /* the only exec */
 
 struct run {
 	struct options o;
 	struct engine *engine;
-	struct tier_sandbox sandbox;
+	struct engine_sandbox sandbox;
 	bool made; /* the sandbox exists */
 	bool tty;
 	int signals; /* signalfd */

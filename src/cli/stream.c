@@ -1,3 +1,4 @@
+/* Moves bytes of one stream, and stops reading when the other side does. */
 #include "cli/stream.h"
 #include "base/base.h"
 #include "base/sys.h"

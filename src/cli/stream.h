@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "driver/capture.h"
+#include "cli/capture.h"
 
 /* One output stream: read from @from; passed to @to as far as the limit goes, or kept when @to is -1. */
 struct out_stream {

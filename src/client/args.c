@@ -1,3 +1,4 @@
+/* Splits a command line into a command, its options and its arguments. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/near.h"
@@ -75,9 +76,9 @@ int args_noun(struct args *a, struct err *e)
 		return r;
 	for (size_t i = 0; c->verbs[i]; i++)
 		buf_addf(&list, "%s%s",
-			 i == 0		   ? ""
-			 : c->verbs[i + 1] ? ", "
-					   : " or ",
+			 i == 0		 ? "" :
+			 c->verbs[i + 1] ? ", " :
+					   " or ",
 			 c->verbs[i]->name + strlen(c->name) + 1);
 	if (!a->nrest)
 		r = err_set(e, ERR_INVALID, -EINVAL, "missing %s", buf_str(&list));

@@ -1,3 +1,4 @@
+/* `cloche audit`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -14,14 +15,10 @@
 enum { OPT_SANDBOX = 256, OPT_KIND, OPT_AFTER, OPT_DATA, OPT_ONLINE, OPT_HEAD };
 
 static const struct option options[] = {
-	{ "follow", no_argument, NULL, 'f' },
-	{ "sandbox", required_argument, NULL, OPT_SANDBOX },
-	{ "kind", required_argument, NULL, OPT_KIND },
-	{ "after", required_argument, NULL, OPT_AFTER },
-	{ "data", required_argument, NULL, OPT_DATA },
-	{ "online", no_argument, NULL, OPT_ONLINE },
-	{ "head", required_argument, NULL, OPT_HEAD },
-	{ NULL, 0, NULL, 0 },
+	{ "follow", no_argument, NULL, 'f' },	       { "sandbox", required_argument, NULL, OPT_SANDBOX },
+	{ "kind", required_argument, NULL, OPT_KIND }, { "after", required_argument, NULL, OPT_AFTER },
+	{ "data", required_argument, NULL, OPT_DATA }, { "online", no_argument, NULL, OPT_ONLINE },
+	{ "head", required_argument, NULL, OPT_HEAD }, { NULL, 0, NULL, 0 },
 };
 
 static const char help[] =

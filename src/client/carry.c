@@ -169,7 +169,11 @@ static int run_import(struct args *a, struct err *e)
 		else if (opt == OPT_VERIFY)
 			r = buf_adds(&query, "&verify=true");
 		else
-			r = url_add(&query, opt == OPT_NAME ? "&name=%s" : opt == OPT_LABEL ? "&label=%s" : "&isolation=%s", optarg);
+			r = url_add(&query,
+				    opt == OPT_NAME  ? "&name=%s" :
+				    opt == OPT_LABEL ? "&label=%s" :
+						       "&isolation=%s",
+				    optarg);
 		if (r < 0)
 			return err_sys(e, ERR_INVALID, r, "the request is too large");
 	}

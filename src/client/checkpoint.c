@@ -1,10 +1,10 @@
+/* `cloche checkpoint`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/checkpoint.h"
 #include "client/list.h"
 #include "client/show.h"
-#include "client/table.h"
-#include "client/text.h"
+#include "client/ref.h"
 #include "client/thing.h"
 
 static const char help[] =
@@ -25,12 +25,9 @@ static const char help[] =
 enum { OPT_LABEL = 256, OPT_META, OPT_MEMORY, OPT_SANDBOX, OPT_NAME, OPT_NETWORK };
 
 static const struct option create_options[] = {
-	{ "name", required_argument, NULL, OPT_NAME },
-	{ "label", required_argument, NULL, OPT_LABEL },
-	{ "meta", required_argument, NULL, OPT_META },
-	{ "memory", optional_argument, NULL, OPT_MEMORY },
-	{ "network", required_argument, NULL, OPT_NETWORK },
-	{ NULL, 0, NULL, 0 },
+	{ "name", required_argument, NULL, OPT_NAME },	     { "label", required_argument, NULL, OPT_LABEL },
+	{ "meta", required_argument, NULL, OPT_META },	     { "memory", optional_argument, NULL, OPT_MEMORY },
+	{ "network", required_argument, NULL, OPT_NETWORK }, { NULL, 0, NULL, 0 },
 };
 
 static const char create_help[] =
@@ -132,34 +129,43 @@ static const char ls_help[] = "usage: cloche checkpoint ls [options]\n"
 			      "  --meta NAME=VALUE   only those with this metadata (repeatable)\n"
 			      "  -q, --quiet         print ids only\n";
 
-static int print(const json_t *list, struct err *e)
+static void cell_sandbox(struct table *t, const json_t *one, const char *field)
 {
-	static const char *const titles[] = { "ID",	"NAME",	 "SANDBOX", "IMAGE", "SIZE",
-					      "MEMORY", "FILES", "AGE",	    "STATE", "LABEL" };
-	AUTO(table_done) struct table t;
-	const json_t *one;
-	char tmp[32];
-	size_t i;
+	const char *name = show_str(one, "sandbox_name");
 
-	table_init(&t, titles, ARRAY_LEN(titles), 0xf0);
-	json_array_foreach(list, i, one)
-	{
-		bool memory = json_is_true(json_object_get(one, "memory"));
-		const char *box = show_str(one, "sandbox_name");
-
-		table_add(&t, show_str(one, "id"));
-		table_add(&t, show_str(one, "name"));
-		table_add(&t, *box ? box : show_str(one, "sandbox"));
-		table_add(&t, show_str(one, "image"));
-		table_add(&t, text_size(show_u64(one, "size"), tmp, sizeof(tmp)));
-		table_add(&t, memory ? text_size(show_u64(one, "memory_size"), tmp, sizeof(tmp)) : "");
-		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "files"));
-		table_add(&t, show_age(show_str(one, "created_at"), tmp, sizeof(tmp)));
-		table_add(&t, show_str(one, "state"));
-		table_add(&t, show_str(one, "label"));
-	}
-	return table_print(&t, e);
+	table_add(t, *name ? name : show_str(one, field));
 }
+
+static void cell_memory(struct table *t, const json_t *one, const char *field)
+{
+	if (json_is_true(json_object_get(one, "memory")))
+		cell_size(t, one, field);
+	else
+		table_add(t, "");
+}
+
+static int checkpoint_url(struct buf *b, const char *word)
+{
+	return ref_url(b, word, "", "");
+}
+
+static const struct column columns[] = {
+	{ "ID", cell_text, "id" },
+	{ "NAME", cell_text, "name" },
+	{ "SANDBOX", cell_sandbox, "sandbox" },
+	{ "IMAGE", cell_text, "image" },
+	{ "SIZE", cell_size, "size" },
+	{ "MEMORY", cell_memory, "memory_size" },
+	{ "FILES", cell_number, "files" },
+	{ "AGE", cell_age, "created_at" },
+	{ "STATE", cell_text, "state" },
+	{ "LABEL", cell_text, "label" },
+	{ NULL, NULL, NULL },
+};
+
+static const struct thing checkpoint = {
+	"CHECKPOINT", "/v1/checkpoints", "checkpoints", checkpoint_url, columns, 0xf0
+};
 
 static int add_query(struct buf *query, int opt, char *arg, struct err *e)
 {
@@ -196,10 +202,8 @@ static int run_ls(struct args *a, struct err *e)
 		r = list_checkpoints(c, buf_str(&query), &list, e);
 	if (r < 0)
 		return r;
-	if (a->json)
-		return show_json(list, SHOW_LINE, e);
-	if (!quiet)
-		return print(list, e);
+	if (a->json || !quiet)
+		return thing_print(a, &checkpoint, list, e);
 	json_array_foreach(list, i, one) show_line(show_str(one, "id"));
 	return 0;
 }
@@ -211,21 +215,11 @@ static const char inspect_help[] = "usage: cloche checkpoint inspect CHECKPOINTâ
 				   "Prints all details of checkpoints as JSON; an array when there are several.\n"
 				   "\n";
 
-static int run_inspect(struct args *a, struct err *e)
-{
-	return thing_inspect(a, &thing_checkpoint, e);
-}
-
 static const char rm_help[] = "usage: cloche checkpoint rm [-f] CHECKPOINTâ€¦\n"
 			      "\n"
 			      "Removes checkpoints. Sandboxes and checkpoints based on them are not affected.\n"
 			      "\n"
 			      "  -f, --force         ignore checkpoints that do not exist\n";
-
-static int run_rm(struct args *a, struct err *e)
-{
-	return thing_rm(a, &thing_checkpoint, e);
-}
 
 static const struct command create = {
 	.name = "checkpoint create",
@@ -252,7 +246,8 @@ static const struct command inspect = {
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "checkpoint",
-	.run = run_inspect,
+	.thing = &checkpoint,
+	.run = thing_inspect,
 };
 
 static const struct command rm = {
@@ -263,7 +258,8 @@ static const struct command rm = {
 	.options = thing_rm_options,
 	.complete = COMPLETE_NAMES,
 	.names = "checkpoint",
-	.run = run_rm,
+	.thing = &checkpoint,
+	.run = thing_rm,
 };
 
 static const struct command *const verbs[] = {

@@ -17,6 +17,7 @@
 #define EXIT_LIMIT 137
 
 struct args;
+struct thing;
 
 /* What a shell may offer for the words of a command. */
 enum complete { COMPLETE_NOTHING, COMPLETE_NAMES, COMPLETE_COPY, COMPLETE_FILES, COMPLETE_WORDS };
@@ -30,7 +31,7 @@ struct command {
 	const char *text; /* one line for lists */
 	const char *help; /* usage and options, without the common ones */
 	const char *more_help; /* that of @more */
-	const char *letters; /* its short options, as getopt wants them; "+" first: options end at the first word */
+	const char *letters; /* its short options, in the form of getopt; "+" first: options end at the first word */
 	const struct option *options; /* its long options, ended by zeros */
 	const struct option *more; /* and those it shares with others; NULL: none */
 	enum complete complete;
@@ -38,15 +39,20 @@ struct command {
 	const char *names; /* of COMPLETE_NAMES: the kinds of things, such as "sandbox checkpoint" */
 	const struct command *const *verbs; /* of a noun, ended by NULL */
 	bool first_verb; /* what names no verb means the first one */
+	const struct thing *thing; /* of thing_ls, thing_inspect and thing_rm: what they are about */
 	int (*run)(struct args *a, struct err *e);
 };
 
 /* All of them, ended by NULL. */
 extern const struct command *const commands[];
 
-extern const struct command cmd_create, cmd_exec, cmd_shell, cmd_cp, cmd_ls, cmd_inspect, cmd_rm, cmd_kill, cmd_extend, cmd_rename, cmd_update, cmd_start, cmd_stop, cmd_pause, cmd_resume,
-	cmd_hibernate, cmd_wake, cmd_checkpoint, cmd_restore, cmd_fork, cmd_diff, cmd_promote, cmd_template, cmd_pool, cmd_secret,
-	cmd_logs, cmd_stats, cmd_top, cmd_events, cmd_audit, cmd_token, cmd_network, cmd_why, cmd_port, cmd_port_forward, cmd_tenant, cmd_completion;
+extern const struct command cmd_run_code; /* `run` with --language */
+extern const struct command cmd_run; /* only for stored images: not in the list */
+extern const struct command cmd_create, cmd_exec, cmd_shell, cmd_repl, cmd_cp, cmd_ls, cmd_inspect, cmd_rm, cmd_kill,
+	cmd_extend, cmd_rename, cmd_update, cmd_start, cmd_stop, cmd_pause, cmd_resume, cmd_hibernate, cmd_wake,
+	cmd_checkpoint, cmd_restore, cmd_fork, cmd_diff, cmd_promote, cmd_template, cmd_pool, cmd_secret, cmd_image,
+	cmd_logs, cmd_stats, cmd_top, cmd_events, cmd_audit, cmd_token, cmd_network, cmd_why, cmd_port,
+	cmd_port_forward, cmd_tenant, cmd_completion;
 
 #define ARGS_OPTIONS 64
 

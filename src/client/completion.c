@@ -1,3 +1,4 @@
+/* `cloche completion`: scripts for shells. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/show.h"
@@ -21,13 +22,12 @@ static const struct elsewhere {
 	  "--isolation --image --cpus --memory --disk --inodes --storage --pids --nofile --timeout --cpu-time "
 	  "--output-limit "
 	  "--io-bps --read-only --tmpfs --network --allow --allow-private --resolver --host --env --mount --workdir "
-	  "--user --hostname --seccomp --json --tty "
+	  "--user --hostname --seccomp --gpu --device --cdi-dir --json --tty "
 	  "--no-tty "
-	  "--help" },
+	  "--language --help" },
 	{ "doctor", "check what this host can enforce", "--attack --no-bombs --json --help" },
-	{ "image", "download the kernel for virtual machines", "vm-kernel --help" },
 	{ "serve", "run the daemon",
-	  "--data --layers --recover --listen --token-file --config --user --images --allow-mount --pool --tls-cert "
+	  "--data --layers --recover --listen --token-file --config --user --images --allow-device --allow-mount --pool --tls-cert "
 	  "--tls-key "
 	  "--stop-sandboxes "
 	  "--recover --check --debug --version --help" },
@@ -298,6 +298,7 @@ static const struct kind {
 	{ "sandbox", "/v1/sandboxes?limit=1000", "sandboxes", "name" },
 	{ "checkpoint", "/v1/checkpoints?limit=1000", "checkpoints", "id" },
 	{ "template", "/v1/templates", "templates", "name" },
+	{ "image", "/v1/images", "images", "name" },
 	{ "pool", "/v1/pools", "pools", "name" },
 	{ "secret", "/v1/secrets", "secrets", "name" },
 	{ "tenant", "/v1/tenants", "tenants", "id" },
@@ -316,7 +317,8 @@ static void names_of(struct conn *c, const struct kind *k)
 		const char *name = *show_str(one, k->field) ? show_str(one, k->field) : show_str(one, "id");
 
 		/* It becomes words of a shell: nothing but what a name may have. */
-		if (strlen(name) == strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"))
+		if (strlen(name) ==
+		    strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-:/@"))
 			puts(name);
 	}
 }

@@ -1,3 +1,4 @@
+/* Sends requests to a daemon and receives answers. */
 #include "client/conn.h"
 #include "base/base.h"
 #include "client/progress.h"
@@ -152,6 +153,7 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 	const char *message = show_str(error, "message"), *cause = show_str(error, "cause"),
 		   *remedy = show_str(error, "remedy");
 	enum err_kind kind;
+	enum err_reason why;
 	int r;
 
 	/* Not ours: a proxy's page, say. */
@@ -159,6 +161,7 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 		return err_set(e, kind_of("", status), -EPROTO,
 			       "status %ld, and the answer does not come from a daemon", status);
 	kind = kind_of(show_str(error, "code"), status);
+	why = err_reason_find(show_str(error, "reason"));
 	/* The message often has its cause at the end already. */
 	if (*cause && !strstr(message, cause))
 		r = err_set(e, kind, errno_of(kind), "%s: %s", message, cause);
@@ -166,6 +169,8 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 		r = err_set(e, kind, errno_of(kind), "%s", message);
 	if (e)
 		e->errnum = 0; /* the error is the daemon's, and its message names the cause */
+	if (e && err_reason_kind(why) == kind)
+		err_because(e, why);
 	/* The daemon speaks of headers here. */
 	if (kind == ERR_UNAUTHORIZED)
 		err_remedy(e, "set CLOCHE_TOKEN, or `token = …` in ~/.config/cloche/config");

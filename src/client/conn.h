@@ -82,6 +82,6 @@ bool call_ended(const struct call *c);
 
 /* What calls from here on are for, when one takes long: a line on the terminal says so. NULL: nothing does. The text must last. */
 void conn_doing(struct conn *c, const char *what);
-/* One call, JSON both ways. @ret may be NULL; *ret is NULL for an answer without content. */
+/* One call, with JSON in both directions. @ret may be NULL; *ret is NULL for an answer without content. */
 int conn_json(struct conn *c, const char *method, const char *path, const json_t *body, json_t **ret, struct err *e);
 int conn_get(struct conn *c, const char *path, json_t **ret, struct err *e);

@@ -1,3 +1,4 @@
+/* `cloche cp`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/outfile.h"
@@ -18,15 +19,16 @@ static const struct option options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static const char help[] = "usage: cloche cp [options] SRC… SANDBOX:PATH\n"
-			   "       cloche cp [options] SANDBOX:PATH… DST\n"
-			   "\n"
-			   "Copies files and folders into or out of a sandbox, with their modes. When DST is a folder, the copy is placed\n"
-			   "in it. `-` is stdin or stdout: the bytes of a file, or a tar archive of a folder. SRC/. copies what is in the\n"
-			   "folder SRC. With several SRC, DST must be a folder. Write a local name with a colon as ./a:b.\n"
-			   "\n"
-			   "  --user NAME|UID[:GID]   user inside                               the sandbox's\n"
-			   "  -r, --recursive         has no effect: folders are always copied with their contents\n";
+static const char help[] =
+	"usage: cloche cp [options] SRC… SANDBOX:PATH\n"
+	"       cloche cp [options] SANDBOX:PATH… DST\n"
+	"\n"
+	"Copies files and folders into or out of a sandbox, with their modes. When DST is a folder, the copy is placed\n"
+	"in it. `-` is stdin or stdout: the bytes of a file, or a tar archive of a folder. SRC/. copies what is in the\n"
+	"folder SRC. With several SRC, DST must be a folder. Write a local name with a colon as ./a:b.\n"
+	"\n"
+	"  --user NAME|UID[:GID]   user inside                               the sandbox's\n"
+	"  -r, --recursive         has no effect: folders are always copied with their contents\n";
 
 struct place {
 	char *sandbox; /* NULL: here */

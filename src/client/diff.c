@@ -1,3 +1,4 @@
+/* `cloche diff`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/ref.h"

@@ -1,3 +1,4 @@
+/* `cloche events`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* `cloche exec`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/base64.h"
@@ -7,9 +8,7 @@
 
 #include <unistd.h>
 
-#define STDIN_MAX (2 * MIB) /* of what goes into one request */
-
-enum { OPT_CWD = 256, OPT_USER, OPT_TIMEOUT, OPT_KEYS, OPT_RESTART, OPT_SHELL, OPT_CODE };
+enum { OPT_CWD = 256, OPT_USER, OPT_TIMEOUT, OPT_KEYS, OPT_RESTART, OPT_SHELL, OPT_CODE, OPT_MERGE };
 
 static const struct option options[] = {
 	{ "tty", no_argument, NULL, 't' },
@@ -23,6 +22,7 @@ static const struct option options[] = {
 	{ "detach-keys", required_argument, NULL, OPT_KEYS },
 	{ "shell", no_argument, NULL, OPT_SHELL },
 	{ "code", no_argument, NULL, OPT_CODE },
+	{ "merge-output", no_argument, NULL, OPT_MERGE },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -41,6 +41,7 @@ static const char help[] =
 	"  --timeout TIME      wall time, as 30s, 5m; 0 removes the limit    the sandbox's\n"
 	"  --shell             COMMAND is one string for /bin/sh\n"
 	"  --code              COMMAND is code for the warm Python of the sandbox's template; `-`: read it from stdin\n"
+	"  --merge-output      stderr goes to stdout, in the order in which the command writes\n"
 	"  -d, --background    print the exec's id and leave it running; stderr says when its timeout ends it\n"
 	"  --restart always    with -d: run it again when the sandbox starts again, also after a reboot (storage disk)\n"
 	"  --detach-keys KEYS  with -t: leave it running                     ctrl-p,ctrl-q\n";
@@ -72,6 +73,9 @@ static int apply(void *cmd, int opt, const char *arg, struct err *e)
 	case OPT_SHELL:
 		x->shell = true;
 		return 0;
+	case OPT_MERGE:
+		json_object_set_new(x->body, "output", json_string("merged"));
+		return 0;
 	case OPT_CODE:
 		x->code = true;
 		return 0;
@@ -87,25 +91,6 @@ static int apply(void *cmd, int opt, const char *arg, struct err *e)
 	default:
 		return keys_parse(arg, &x->keys, e);
 	}
-}
-
-/* Our whole stdin as a field of the request. */
-static int set_stdin(json_t *body, struct err *e)
-{
-	AUTO(buf_done) struct buf b = BUF_INIT(STDIN_MAX);
-	AUTO_FREE char *text = NULL;
-	int r = input_read(STDIN_FILENO, "stdin", &b, e);
-
-	if (r == -E2BIG)
-		err_remedy(e, "leave out --json or --background, or copy it with `cloche cp`");
-	if (r < 0)
-		return r;
-	text = malloc(BASE64_SIZE(b.len));
-	if (!text)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
-	base64_encode(buf_str(&b), b.len, text);
-	json_object_set_new(body, "stdin_base64", json_string(text));
-	return 0;
 }
 
 /* Code that is on our stdin, so that nothing of it has to be quoted. */
@@ -160,7 +145,7 @@ static int plain(struct args *a, struct exec_cmd *x, struct conn *c, const char 
 	int r = 0;
 
 	if (x->input && !x->tty)
-		r = set_stdin(x->body, e);
+		r = input_set(x->body, e);
 	if (x->background)
 		json_object_set_new(x->body, "background", json_true());
 	if (r == 0)

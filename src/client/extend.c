@@ -3,17 +3,19 @@
 #include "base/base.h"
 #include "client/show.h"
 
-static const char extend_help[] = "usage: cloche extend SANDBOX TIME\n"
-				  "\n"
-				  "Sets when a sandbox is removed: TIME from now, as 30m or 2h; 0: never. Prints that time.\n"
-				  "\n";
+static const char extend_help[] =
+	"usage: cloche extend SANDBOX TIME\n"
+	"\n"
+	"Sets when a sandbox is removed: TIME from now, as 30m or 2h; 0: never. Prints that time.\n"
+	"\n";
 
 static const char rename_help[] = "usage: cloche rename SANDBOX NAME\n"
 				  "\n"
 				  "Gives a sandbox another name. Its id stays. Prints the name.\n"
 				  "\n";
 
-static int change(struct args *a, const char *method, const char *format, const json_t *body, json_t **ret, struct err *e)
+static int change(struct args *a, const char *method, const char *format, const json_t *body, json_t **ret,
+		  struct err *e)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 	AUTO(conn_close) struct conn *c = NULL;

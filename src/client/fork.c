@@ -1,3 +1,4 @@
+/* `cloche fork`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -6,12 +7,9 @@
 enum { OPT_NAME = 256, OPT_MEMORY, OPT_NO_SECRETS, OPT_NETWORK };
 
 static const struct option options[] = {
-	{ "count", required_argument, NULL, 'n' },
-	{ "name", required_argument, NULL, OPT_NAME },
-	{ "memory", optional_argument, NULL, OPT_MEMORY },
-	{ "network", required_argument, NULL, OPT_NETWORK },
-	{ "no-secrets", no_argument, NULL, OPT_NO_SECRETS },
-	{ NULL, 0, NULL, 0 },
+	{ "count", required_argument, NULL, 'n' },	     { "name", required_argument, NULL, OPT_NAME },
+	{ "memory", optional_argument, NULL, OPT_MEMORY },   { "network", required_argument, NULL, OPT_NETWORK },
+	{ "no-secrets", no_argument, NULL, OPT_NO_SECRETS }, { NULL, 0, NULL, 0 },
 };
 
 static const char help[] =

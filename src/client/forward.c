@@ -154,7 +154,7 @@ static int carry(struct carried *c)
 			p[1].events |= POLLIN;
 		if (c->out_len)
 			p[1].events |= POLLOUT;
-		/* A side nothing is wanted of would only say again and again that it has ended. */
+		/* A side without events would make poll() return at once after its end. */
 		for (int i = 0; i < 2; i++)
 			if (!p[i].events)
 				p[i].fd = -1;

@@ -1,5 +1,7 @@
+/* Reads a file or stdin as the input of a command. */
 #include "client/input.h"
 #include "base/base.h"
+#include "base/base64.h"
 
 #include <unistd.h>
 
@@ -21,4 +23,22 @@ int input_read(int fd, const char *name, struct buf *b, struct err *e)
 			return 0;
 		buf_added(b, (size_t)n);
 	}
+}
+
+int input_set(json_t *body, struct err *e)
+{
+	AUTO(buf_done) struct buf b = BUF_INIT(STDIN_MAX);
+	AUTO_FREE char *text = NULL;
+	int r = input_read(STDIN_FILENO, "stdin", &b, e);
+
+	if (r == -E2BIG)
+		err_remedy(e, "leave out --json or --background, or copy it with `cloche cp`");
+	if (r < 0)
+		return r;
+	text = malloc(BASE64_SIZE(b.len));
+	if (!text)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
+	base64_encode(buf_str(&b), b.len, text);
+	json_object_set_new(body, "stdin_base64", json_string(text));
+	return 0;
 }

@@ -1,3 +1,4 @@
+/* `cloche inspect`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/thing.h"
@@ -7,16 +8,12 @@ static const char help[] = "usage: cloche inspect SANDBOX…\n"
 			   "Prints all details of sandboxes as JSON; an array when there are several.\n"
 			   "\n";
 
-static int run(struct args *a, struct err *e)
-{
-	return thing_inspect(a, &thing_sandbox, e);
-}
-
 const struct command cmd_inspect = {
 	.name = "inspect",
 	.text = "print all details of a sandbox",
 	.help = help,
 	.complete = COMPLETE_NAMES,
 	.names = "sandbox",
-	.run = run,
+	.thing = &thing_sandbox,
+	.run = thing_inspect,
 };

@@ -1,3 +1,4 @@
+/* Recognizes the detach keys among what is typed. */
 #include "client/keys.h"
 #include "base/base.h"
 
@@ -66,7 +67,7 @@ bool keys_feed(struct keys *k, const char *data, size_t len, struct buf *out)
 			continue;
 		}
 		now = k->matched ? longest(k, data[i]) : 0;
-		/* What can no longer belong to the keys goes its way: held keys first, then this one. */
+		/* Keys that can no longer be part of the sequence are passed on: held ones first, then this one. */
 		buf_add(out, k->want, k->matched + (now ? 1 : 0) - now);
 		if (!now)
 			buf_addc(out, data[i]);

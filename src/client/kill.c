@@ -1,3 +1,4 @@
+/* `cloche kill`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/show.h"
@@ -60,7 +61,8 @@ static int run(struct args *a, struct err *e)
 		return r;
 	if (a->nrest == 1) {
 		err_set(e, ERR_INVALID, -EINVAL, "missing EXEC");
-		err_remedy(e, "`cloche logs --list %.64s` lists its execs; `cloche rm %.64s` ends the sandbox", a->rest[0], a->rest[0]);
+		err_remedy(e, "`cloche logs --list %.64s` lists its execs; `cloche rm %.64s` ends the sandbox",
+			   a->rest[0], a->rest[0]);
 		return -EINVAL;
 	}
 	r = args_count(a, 2, -1, "SANDBOX and EXEC", e);

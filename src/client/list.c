@@ -1,3 +1,4 @@
+/* Reads lists page by page. */
 #include "client/list.h"
 #include "base/base.h"
 #include "client/show.h"
@@ -28,7 +29,7 @@ int list_all(struct conn *c, const char *path, const char *key, const char *quer
 		if (json_array_extend(all, json_object_get(page, key)) < 0)
 			return err_set(e, ERR_INTERNAL, -EPROTO, "the daemon's answer has no list of %s", key);
 		next = json_string_value(json_object_get(page, "next"));
-		/* A page without anything new would go on for ever. */
+		/* A page without new entries would make this loop endless. */
 		if (!next || json_array_size(all) == before || json_array_size(all) > LIST_MAX)
 			break;
 		free(cursor);

@@ -1,3 +1,4 @@
+/* `cloche logs`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -16,14 +17,15 @@ static const struct option options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static const char help[] = "usage: cloche logs [options] SANDBOX [EXEC]\n"
-			   "\n"
-			   "Prints the stdout and stderr of an exec to stdout and stderr; without EXEC, of the newest exec whose output is\n"
-			   "kept. Output is kept while an exec runs; after its end for some minutes, if it ran in the background.\n"
-			   "\n"
-			   "  -f, --follow        continue until it has ended\n"
-			   "  --stream NAME       only stdout, stderr or tty\n"
-			   "  --list              list the execs of the sandbox, the newest first\n";
+static const char help[] =
+	"usage: cloche logs [options] SANDBOX [EXEC]\n"
+	"\n"
+	"Prints the stdout and stderr of an exec to stdout and stderr; without EXEC, of the newest exec whose output is\n"
+	"kept. Output is kept while an exec runs; after its end for some minutes, if it ran in the background.\n"
+	"\n"
+	"  -f, --follow        continue until it has ended\n"
+	"  --stream NAME       only stdout, stderr or tty\n"
+	"  --list              list the execs of the sandbox, the newest first\n";
 
 struct stream {
 	const char *name;
@@ -155,7 +157,8 @@ static void stream_begin(struct stream *s)
  * ended is only known by asking again: if it, or its sandbox, was removed meanwhile, that is the end as well, unless
  * some of its output is known to be missing.
  */
-static int stream_next(struct conn *c, struct stream *s, const char *sandbox, const char *exec, bool follow, struct err *e)
+static int stream_next(struct conn *c, struct stream *s, const char *sandbox, const char *exec, bool follow,
+		       struct err *e)
 {
 	struct err mine = { 0 };
 	int r = call_wait(s->call, &mine);
@@ -258,8 +261,8 @@ static int run(struct args *a, struct err *e)
 		r = get_execs(c, sandbox, &all, e);
 		if (r < 0)
 			return r;
-		return a->json ? show_json(json_object_get(all, "execs"), SHOW_LINE, e)
-			       : show_list(json_object_get(all, "execs"), e);
+		return a->json ? show_json(json_object_get(all, "execs"), SHOW_LINE, e) :
+				 show_list(json_object_get(all, "execs"), e);
 	}
 	r = find_exec(c, sandbox, a->nrest > 1 ? a->rest[1] : NULL, exec, sizeof(exec), &tty, e);
 	if (r < 0)

@@ -1,3 +1,4 @@
+/* `cloche ls`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/list.h"

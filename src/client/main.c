@@ -44,6 +44,25 @@ static bool reader_left(void)
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
+/* `run` with --language runs code, not a command. */
+static bool has_language(int argc, char *const *argv)
+{
+	for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (!strcmp(argv[i], "--language") || !strncmp(argv[i], "--language=", 11))
+			return true;
+	return false;
+}
+
+static const struct command *find(const char *name, int argc, char *const *argv)
+{
+	for (size_t i = 0; commands[i]; i++)
+		if (!strcmp(name, commands[i]->name))
+			return commands[i];
+	if (strcmp(name, cmd_run.name) != 0)
+		return NULL;
+	return has_language(argc, argv) ? &cmd_run_code : &cmd_run;
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
@@ -55,12 +74,11 @@ int main(int argc, char **argv)
 	/* For the width of characters; in a locale without UTF-8 they are shown as their bytes. */
 	setlocale(LC_CTYPE, "");
 	signal(SIGPIPE, SIG_IGN);
-	for (size_t i = 0; commands[i]; i++) {
-		if (strcmp(name, commands[i]->name))
-			continue;
+	command = find(name, argc, argv);
+	if (command) {
 		argc--;
 		argv++;
-		command = args_verb(commands[i], &argc, &argv);
+		command = args_verb(command, &argc, &argv);
 		args_init(&a, command, argc, argv);
 		r = command->run(&a, &e);
 		if (r >= 0)

@@ -32,11 +32,12 @@ static const char help[] =
 	"\n"
 	"RULE: NAME, *.NAME, ADDRESS[/N] or @SET; with :PORTS (443,8000-8100 or *), else 80 and 443; then +ech or +terminate.\n";
 
-static const char help_why[] = "usage: cloche why SANDBOX\n"
-			       "\n"
-			       "Lists connections of the sandbox that were refused: why, by which process, and the rule that would allow them; and\n"
-			       "allowed hosts that could not be reached. In mode observe also the sufficient rules.\n"
-			       "\n";
+static const char help_why[] =
+	"usage: cloche why SANDBOX\n"
+	"\n"
+	"Lists connections of the sandbox that were refused: why, by which process, and the rule that would allow them; and\n"
+	"allowed hosts that could not be reached. In mode observe also the sufficient rules.\n"
+	"\n";
 
 struct change {
 	json_t *net; /* what is put: "mode", "allow", "budget" … */
@@ -76,9 +77,8 @@ static ssize_t find(const json_t *list, const char *text)
 	const json_t *one;
 	size_t i;
 
-	json_array_foreach(list, i, one)
-		if (json_is_string(one) && !strcmp(json_string_value(one), text))
-			return (ssize_t)i;
+	json_array_foreach(list, i,
+			   one) if (json_is_string(one) && !strcmp(json_string_value(one), text)) return (ssize_t)i;
 	return -1;
 }
 
@@ -92,7 +92,8 @@ static int merge(const json_t *policy, const struct change *x, json_t **ret, str
 
 	if (!json_is_object(all))
 		return err_set(e, ERR_INTERNAL, -EPROTO, "the daemon's answer has no policy");
-	json_object_foreach(x->net, key, one) {
+	json_object_foreach(x->net, key, one)
+	{
 		json_t *old = json_object_get(all, key);
 
 		if (json_is_object(one) && json_is_object(old))
@@ -105,10 +106,9 @@ static int merge(const json_t *policy, const struct change *x, json_t **ret, str
 		rules = json_array();
 		json_object_set_new(all, "allow", rules);
 	}
-	json_array_foreach(x->add, i, one)
-		if (find(rules, json_string_value(one)) < 0)
-			json_array_append(rules, one);
-	json_array_foreach(x->remove, i, one) {
+	json_array_foreach(x->add, i, one) if (find(rules, json_string_value(one)) < 0) json_array_append(rules, one);
+	json_array_foreach(x->remove, i, one)
+	{
 		ssize_t at = find(rules, json_string_value(one));
 
 		if (at < 0)
@@ -119,7 +119,8 @@ static int merge(const json_t *policy, const struct change *x, json_t **ret, str
 	if (json_array_size(x->add) && !json_object_get(x->net, "mode") && !strcmp(show_str(all, "mode"), "none"))
 		json_object_set_new(all, "mode", json_string("allow"));
 	/* Other modes have no list; when both are given, the daemon reports the error. */
-	if (strcmp(show_str(all, "mode"), "allow") != 0 && !json_object_get(x->net, "allow") && !json_array_size(x->add))
+	if (strcmp(show_str(all, "mode"), "allow") != 0 && !json_object_get(x->net, "allow") &&
+	    !json_array_size(x->add))
 		json_object_del(all, "allow");
 	*ret = json_incref(all);
 	return 0;
@@ -282,8 +283,7 @@ static int run_why(struct args *a, struct err *e)
 	if (a->json)
 		return show_json(v, SHOW_LINE, e);
 	list = json_object_get(v, "refusals");
-	json_array_foreach(list, i, one)
-		put_refusal(one, a->rest[0]);
+	json_array_foreach(list, i, one) put_refusal(one, a->rest[0]);
 	observed = json_object_get(v, "observed");
 	if (observed)
 		put_list("observed", json_object_get(observed, "allow"));

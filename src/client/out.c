@@ -1,3 +1,4 @@
+/* Queues what is printed, and writes it when there is room. */
 #include "client/out.h"
 #include "base/base.h"
 

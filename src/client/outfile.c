@@ -1,3 +1,4 @@
+/* Writes a file under another name, and renames it at the end. */
 #include "client/outfile.h"
 #include "base/base.h"
 

@@ -1,3 +1,4 @@
+/* `cloche pause` and `cloche resume`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/show.h"
@@ -21,10 +22,11 @@ static const char help_stop[] =
 	"\n"
 	"Ends all processes of sandboxes with storage disk. Their files are kept, and `cloche start` starts them again.\n"
 	"\n";
-static const char help_pause[] = "usage: cloche pause SANDBOX…\n"
-				 "\n"
-				 "Freezes sandboxes: nothing in them runs until `cloche resume`. Their memory is kept.\n"
-				 "\n";
+static const char help_pause[] =
+	"usage: cloche pause SANDBOX…\n"
+	"\n"
+	"Freezes sandboxes: nothing in them runs until `cloche resume`. Their memory is kept.\n"
+	"\n";
 static const char help_resume[] = "usage: cloche resume SANDBOX…\n"
 				  "\n"
 				  "Continues paused sandboxes, and wakes hibernated ones.\n"

@@ -1,8 +1,8 @@
+/* `cloche pool`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "client/show.h"
-#include "client/table.h"
 #include "client/thing.h"
 
 enum { OPT_TEMPLATE = 256, OPT_MIN, OPT_MAX };
@@ -16,6 +16,8 @@ static const char help[] =
 	"A pool keeps sandboxes of a template ready. `cloche create --template` takes one of them when it asks for\n"
 	"no other settings; each is handed out once and never returns to the pool.\n"
 	"\n";
+
+static const struct thing pool;
 
 /* ---- set ---- */
 
@@ -72,7 +74,7 @@ static int run_set(struct args *a, struct err *e)
 	if (r == 0)
 		r = conn_open(&a->conn, &c, e);
 	if (r == 0)
-		r = url_add(&path, "/v1/pools/%s", a->rest[0]);
+		r = thing_url(&pool, a->rest[0], &path);
 	if (r == 0)
 		r = conn_json(c, "PUT", buf_str(&path), body, &v, e);
 	return r == 0 && a->json ? show_json(v, SHOW_LINE, e) : r;
@@ -87,62 +89,32 @@ static const char ls_help[] =
 	"(created on demand) and failed.\n"
 	"\n";
 
-static int run_ls(struct args *a, struct err *e)
-{
-	static const char *const titles[] = { "NAME",  "TEMPLATE", "MIN",    "MAX",    "READY",
-					      "ALIVE", "SERVED",   "MISSED", "FAILED", "LAST ERROR" };
-	static const char *const numbers[] = { "min", "max", "ready", "alive", "served", "missed", "failed" };
-	AUTO(conn_close) struct conn *c = NULL;
-	AUTO(table_done) struct table t;
-	AUTO_JSON json_t *v = NULL;
-	const json_t *list, *one;
-	size_t i;
-	int r = args_only(a, e);
+static const struct column columns[] = {
+	{ "NAME", cell_text, "name" },
+	{ "TEMPLATE", cell_text, "template" },
+	{ "MIN", cell_number, "min" },
+	{ "MAX", cell_number, "max" },
+	{ "READY", cell_number, "ready" },
+	{ "ALIVE", cell_number, "alive" },
+	{ "SERVED", cell_number, "served" },
+	{ "MISSED", cell_number, "missed" },
+	{ "FAILED", cell_number, "failed" },
+	{ "LAST ERROR", cell_text, "last_error" },
+	{ NULL, NULL, NULL },
+};
 
-	table_init(&t, titles, ARRAY_LEN(titles), 0x1fc);
-	if (r == 0 && !a->help)
-		r = args_count(a, 0, 0, "options", e);
-	if (r < 0 || a->help)
-		return r;
-	r = conn_open(&a->conn, &c, e);
-	if (r == 0)
-		r = conn_get(c, "/v1/pools", &v, e);
-	if (r < 0)
-		return r;
-	list = json_object_get(v, "pools");
-	if (a->json)
-		return show_json(list, SHOW_LINE, e);
-	json_array_foreach(list, i, one)
-	{
-		table_add(&t, show_str(one, "name"));
-		table_add(&t, show_str(one, "template"));
-		for (size_t k = 0; k < ARRAY_LEN(numbers); k++)
-			table_addf(&t, "%llu", (unsigned long long)show_u64(one, numbers[k]));
-		table_add(&t, show_str(one, "last_error"));
-	}
-	return table_print(&t, e);
-}
+static const struct thing pool = { "POOL", "/v1/pools", "pools", NULL, columns, 0x1fc };
 
 static const char inspect_help[] = "usage: cloche pool inspect NAME…\n"
 				   "\n"
 				   "Prints all details of pools as JSON; an array when there are several.\n"
 				   "\n";
 
-static int run_inspect(struct args *a, struct err *e)
-{
-	return thing_inspect(a, &thing_pool, e);
-}
-
 static const char rm_help[] = "usage: cloche pool rm [-f] NAME…\n"
 			      "\n"
 			      "Removes pools and their ready sandboxes. Sandboxes that were handed out are kept.\n"
 			      "\n"
 			      "  -f, --force         ignore pools that do not exist\n";
-
-static int run_rm(struct args *a, struct err *e)
-{
-	return thing_rm(a, &thing_pool, e);
-}
 
 static const struct command set = {
 	.name = "pool set",
@@ -158,7 +130,8 @@ static const struct command ls = {
 	.name = "pool ls",
 	.text = "list pools",
 	.help = ls_help,
-	.run = run_ls,
+	.thing = &pool,
+	.run = thing_ls,
 };
 
 static const struct command inspect = {
@@ -167,7 +140,8 @@ static const struct command inspect = {
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "pool",
-	.run = run_inspect,
+	.thing = &pool,
+	.run = thing_inspect,
 };
 
 static const struct command rm = {
@@ -178,7 +152,8 @@ static const struct command rm = {
 	.options = thing_rm_options,
 	.complete = COMPLETE_NAMES,
 	.names = "pool",
-	.run = run_rm,
+	.thing = &pool,
+	.run = thing_rm,
 };
 
 static const struct command *const verbs[] = { &set, &ls, &inspect, &rm, NULL };

@@ -6,27 +6,29 @@
 
 enum { OPT_PUBLIC = 256, OPT_PRIVATE, OPT_NEW_TOKEN, OPT_NO_TOKEN };
 
-static const char help[] = "usage: cloche port ls SANDBOX\n"
-			   "       cloche port set [options] SANDBOX PORT\n"
-			   "       cloche port rm SANDBOX PORT…\n"
-			   "\n"
-			   "Controls access to servers inside a sandbox (docs/ports.md). API tokens always have access.\n"
-			   "`cloche port-forward` forwards a local port.\n"
-			   "\n";
+static const char help[] =
+	"usage: cloche port ls SANDBOX\n"
+	"       cloche port set [options] SANDBOX PORT\n"
+	"       cloche port rm SANDBOX PORT…\n"
+	"\n"
+	"Controls access to servers inside a sandbox (docs/ports.md). API tokens always have access.\n"
+	"`cloche port-forward` forwards a local port.\n"
+	"\n";
 
 static const char ls_help[] = "usage: cloche port ls SANDBOX\n"
 			      "\n"
 			      "Lists the ports that are public or have their own token. All others are private.\n"
 			      "\n";
 
-static const char set_help[] = "usage: cloche port set [options] SANDBOX PORT\n"
-			       "\n"
-			       "Sets the access to a port, and prints its path, and its new token if there is one.\n"
-			       "\n"
-			       "  --public            access without a token\n"
-			       "  --private           access only with a token\n"
-			       "  --new-token         make a token for this port only; it is printed once and replaces an earlier one\n"
-			       "  --no-token          remove the port's token\n";
+static const char set_help[] =
+	"usage: cloche port set [options] SANDBOX PORT\n"
+	"\n"
+	"Sets the access to a port, and prints its path, and its new token if there is one.\n"
+	"\n"
+	"  --public            access without a token\n"
+	"  --private           access only with a token\n"
+	"  --new-token         make a token for this port only; it is printed once and replaces an earlier one\n"
+	"  --no-token          remove the port's token\n";
 
 static const char rm_help[] = "usage: cloche port rm SANDBOX PORT…\n"
 			      "\n"
@@ -41,10 +43,12 @@ static const struct option set_options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static int port_call(struct args *a, struct conn *c, const char *method, const char *port, const json_t *body, json_t **ret, struct err *e)
+static int port_call(struct args *a, struct conn *c, const char *method, const char *port, const json_t *body,
+		     json_t **ret, struct err *e)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
-	int r = port ? url_add(&path, "/v1/sandboxes/%s/ports/%s", a->rest[0], port) : url_add(&path, "/v1/sandboxes/%s/ports", a->rest[0]);
+	int r = port ? url_add(&path, "/v1/sandboxes/%s/ports/%s", a->rest[0], port) :
+		       url_add(&path, "/v1/sandboxes/%s/ports", a->rest[0]);
 
 	return r < 0 ? r : conn_json(c, method, buf_str(&path), body, ret, e);
 }
@@ -89,12 +93,14 @@ static int run_set(struct args *a, struct err *e)
 	int opt, r;
 
 	while ((r = args_next(a, &opt, e)) > 0)
-		json_object_set_new(body, opt <= OPT_PRIVATE ? "public" : "token", json_boolean(opt == OPT_PUBLIC || opt == OPT_NEW_TOKEN));
+		json_object_set_new(body, opt <= OPT_PRIVATE ? "public" : "token",
+				    json_boolean(opt == OPT_PUBLIC || opt == OPT_NEW_TOKEN));
 	if (r < 0 || a->help)
 		return r;
 	r = args_count(a, 2, 2, a->nrest ? "PORT" : "SANDBOX and PORT", e);
 	if (r == 0 && !json_object_size(body)) {
-		r = err_set(e, ERR_INVALID, -EINVAL, "nothing to set: give --public, --private, --new-token or --no-token");
+		r = err_set(e, ERR_INVALID, -EINVAL,
+			    "nothing to set: give --public, --private, --new-token or --no-token");
 		err_remedy(e, "see `cloche port set --help`");
 	}
 	if (r == 0)

@@ -1,3 +1,4 @@
+/* Prints the progress of a transfer. */
 #include "client/progress.h"
 #include "base/base.h"
 #include "base/buf.h"

@@ -1,3 +1,4 @@
+/* `cloche promote`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/show.h"

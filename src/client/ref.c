@@ -1,3 +1,4 @@
+/* Finds the checkpoint that an argument names. */
 #include "client/ref.h"
 #include "base/base.h"
 #include "client/show.h"

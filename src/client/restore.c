@@ -1,3 +1,4 @@
+/* `cloche restore`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -13,18 +14,19 @@ static const struct option options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static const char help[] = "usage: cloche restore SANDBOX CHECKPOINT\n"
-			   "       cloche restore --as NAME [options] SANDBOX CHECKPOINT\n"
-			   "       cloche restore [options] CHECKPOINT\n"
-			   "\n"
-			   "Puts a sandbox back to a checkpoint: its id, name and key are kept, its processes are ended, and those in a\n"
-			   "checkpoint with memory continue. Or makes new sandboxes from a checkpoint, and prints their ids. After SANDBOX,\n"
-			   "CHECKPOINT may be a name; alone, it is an id or SANDBOX:NAME.\n"
-			   "\n"
-			   "new sandboxes\n"
-			   "  --as NAME           make a new sandbox with this name (repeatable)\n"
-			   "  --count N           number of new sandboxes, up to 256            1\n"
-			   "  settings that replace those of the checkpoint:\n";
+static const char help[] =
+	"usage: cloche restore SANDBOX CHECKPOINT\n"
+	"       cloche restore --as NAME [options] SANDBOX CHECKPOINT\n"
+	"       cloche restore [options] CHECKPOINT\n"
+	"\n"
+	"Puts a sandbox back to a checkpoint: its id, name and key are kept, its processes are ended, and those in a\n"
+	"checkpoint with memory continue. Or makes new sandboxes from a checkpoint, and prints their ids. After SANDBOX,\n"
+	"CHECKPOINT may be a name; alone, it is an id or SANDBOX:NAME.\n"
+	"\n"
+	"new sandboxes\n"
+	"  --as NAME           make a new sandbox with this name (repeatable)\n"
+	"  --count N           number of new sandboxes, up to 256            1\n"
+	"  settings that replace those of the checkpoint:\n";
 
 struct restore {
 	json_t *names, *body;
@@ -37,9 +39,9 @@ static int apply(struct restore *x, int opt, const char *arg, struct err *e)
 	int r;
 
 	if (opt == OPT_AS)
-		return json_array_append_new(x->names, json_string(arg)) < 0
-			       ? err_set(e, ERR_INVALID, -EINVAL, "--as '%.60s': not UTF-8", arg)
-			       : 0;
+		return json_array_append_new(x->names, json_string(arg)) < 0 ?
+			       err_set(e, ERR_INVALID, -EINVAL, "--as '%.60s': not UTF-8", arg) :
+			       0;
 	x->settings = true;
 	if (opt != OPT_COUNT)
 		return want_apply(x->body, opt, arg, e);

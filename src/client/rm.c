@@ -1,3 +1,4 @@
+/* `cloche rm`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/list.h"
@@ -12,13 +13,14 @@ static const struct option options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static const char help[] = "usage: cloche rm [options] SANDBOX… | --all\n"
-			   "\n"
-			   "Ends sandboxes and removes everything in them. Prints the name of each. Their checkpoints, and\n"
-			   "sandboxes made from those, are kept; `cloche checkpoint rm` removes checkpoints.\n"
-			   "\n"
-			   "  -f, --force         ignore sandboxes that do not exist\n"
-			   "  --all               all sandboxes of this tenant\n";
+static const char help[] =
+	"usage: cloche rm [options] SANDBOX… | --all\n"
+	"\n"
+	"Ends sandboxes and removes everything in them. Prints the name of each. Their checkpoints, and\n"
+	"sandboxes made from those, are kept; `cloche checkpoint rm` removes checkpoints.\n"
+	"\n"
+	"  -f, --force         ignore sandboxes that do not exist\n"
+	"  --all               all sandboxes of this tenant\n";
 
 static int run(struct args *a, struct err *e)
 {

@@ -1,9 +1,9 @@
+/* `cloche secret`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/base64.h"
 #include "client/input.h"
 #include "client/show.h"
-#include "client/table.h"
 #include "client/thing.h"
 #include "client/tty.h"
 
@@ -14,14 +14,17 @@
 
 enum { OPT_FROM_FILE = 256, OPT_FROM_ENV, OPT_DESCRIPTION };
 
-static const char help[] = "usage: cloche secret set [options] NAME\n"
-			   "       cloche secret rotate [options] NAME\n"
-			   "       cloche secret ls\n"
-			   "       cloche secret inspect NAME…\n"
-			   "       cloche secret rm [-f] NAME…\n"
-			   "\n"
-			   "A secret is a value that only sandboxes receive: `cloche create --secret NAME`. No command prints its value.\n"
-			   "\n";
+static const char help[] =
+	"usage: cloche secret set [options] NAME\n"
+	"       cloche secret rotate [options] NAME\n"
+	"       cloche secret ls\n"
+	"       cloche secret inspect NAME…\n"
+	"       cloche secret rm [-f] NAME…\n"
+	"\n"
+	"A secret is a value that only sandboxes receive: `cloche create --secret NAME`. No command prints its value.\n"
+	"\n";
+
+static const struct thing secret;
 
 /* ---- set, rotate ---- */
 
@@ -120,7 +123,8 @@ static int put_value(json_t *body, const struct buf *value, struct err *e)
 	AUTO_FREE char *coded = NULL;
 
 	if (text)
-		return json_object_set_new(body, "value", text) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory") : 0;
+		return json_object_set_new(body, "value", text) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory") :
+								      0;
 	coded = malloc(size);
 	if (!coded)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
@@ -160,7 +164,7 @@ static int put(struct args *a, bool there, struct err *e)
 	if (r == 0)
 		r = conn_open(&a->conn, &c, e);
 	if (r == 0)
-		r = url_add(&path, "/v1/secrets/%s", a->rest[0]);
+		r = thing_url(&secret, a->rest[0], &path);
 	if (r == 0 && there)
 		r = conn_get(c, buf_str(&path), &old, e);
 	if (r == 0)
@@ -189,50 +193,22 @@ static const char ls_help[] = "usage: cloche secret ls\n"
 			      "Lists secrets; never their values.\n"
 			      "\n";
 
-static int run_ls(struct args *a, struct err *e)
-{
-	static const char *const titles[] = { "NAME", "VERSION", "SIZE", "UPDATED", "DESCRIPTION" };
-	AUTO(conn_close) struct conn *c = NULL;
-	AUTO(table_done) struct table t;
-	AUTO_JSON json_t *v = NULL;
-	const json_t *list, *one;
-	char tmp[32];
-	size_t i;
-	int r = args_only(a, e);
+static const struct column columns[] = {
+	{ "NAME", cell_text, "name" },
+	{ "VERSION", cell_number, "version" },
+	{ "SIZE", cell_number, "size" },
+	{ "UPDATED", cell_age, "updated_at" },
+	{ "DESCRIPTION", cell_text, "description" },
+	{ NULL, NULL, NULL },
+};
 
-	table_init(&t, titles, ARRAY_LEN(titles), 2);
-	if (r == 0 && !a->help)
-		r = args_count(a, 0, 0, "options", e);
-	if (r < 0 || a->help)
-		return r;
-	r = conn_open(&a->conn, &c, e);
-	if (r == 0)
-		r = conn_get(c, "/v1/secrets", &v, e);
-	if (r < 0)
-		return r;
-	list = json_object_get(v, "secrets");
-	if (a->json)
-		return show_json(list, SHOW_LINE, e);
-	json_array_foreach(list, i, one)
-	{
-		table_add(&t, show_str(one, "name"));
-		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "version"));
-		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "size"));
-		table_add(&t, show_age(show_str(one, "updated_at"), tmp, sizeof(tmp)));
-		table_add(&t, show_str(one, "description"));
-	}
-	return table_print(&t, e);
-}
+static const struct thing secret = { "SECRET", "/v1/secrets", "secrets", NULL, columns, 6 };
 
-static const char inspect_help[] = "usage: cloche secret inspect NAME…\n"
-				   "\n"
-				   "Prints all details of secrets except their values as JSON; an array when there are several.\n"
-				   "\n";
-
-static int run_inspect(struct args *a, struct err *e)
-{
-	return thing_inspect(a, &thing_secret, e);
-}
+static const char inspect_help[] =
+	"usage: cloche secret inspect NAME…\n"
+	"\n"
+	"Prints all details of secrets except their values as JSON; an array when there are several.\n"
+	"\n";
 
 static const char rm_help[] =
 	"usage: cloche secret rm [-f] NAME…\n"
@@ -241,11 +217,6 @@ static const char rm_help[] =
 	"its file remains until the sandbox ends.\n"
 	"\n"
 	"  -f, --force         ignore secrets that do not exist\n";
-
-static int run_rm(struct args *a, struct err *e)
-{
-	return thing_rm(a, &thing_secret, e);
-}
 
 static const struct command set = {
 	.name = "secret set",
@@ -271,7 +242,8 @@ static const struct command ls = {
 	.name = "secret ls",
 	.text = "list secrets",
 	.help = ls_help,
-	.run = run_ls,
+	.thing = &secret,
+	.run = thing_ls,
 };
 
 static const struct command inspect = {
@@ -280,7 +252,8 @@ static const struct command inspect = {
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "secret",
-	.run = run_inspect,
+	.thing = &secret,
+	.run = thing_inspect,
 };
 
 static const struct command rm = {
@@ -291,7 +264,8 @@ static const struct command rm = {
 	.options = thing_rm_options,
 	.complete = COMPLETE_NAMES,
 	.names = "secret",
-	.run = run_rm,
+	.thing = &secret,
+	.run = thing_rm,
 };
 
 static const struct command *const verbs[] = { &set, &rotate, &ls, &inspect, &rm, NULL };

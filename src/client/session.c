@@ -1,3 +1,4 @@
+/* Runs an exec over a WebSocket, with the user's terminal or pipes. */
 #include "client/session.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -15,7 +16,7 @@
 
 #define FULL (256 * KIB) /* of output that stdout or stderr did not accept yet */
 #define AGAIN_MS 10000 /* how long a broken connection is tried again */
-#define GIVE_UP_NS 1500000000ULL /* three interrupts within this: the user wants out */
+#define GIVE_UP_NS 1500000000ULL /* three interrupts within this time end the client */
 
 enum frame { FRAME_STDOUT = 1, FRAME_STDERR = 2, FRAME_STDIN = 3, FRAME_RESIZE = 4 };
 
@@ -92,7 +93,10 @@ static void on_text(void *arg, const char *data, size_t len)
 	} else if (!strcmp(type, "error")) {
 		json_decref(s->refused);
 		s->refused = json_incref(v);
-		/* Once it runs, an error is about one thing we sent (a signal too late, say), not about the exec. */
+		/*
+		 * Once it runs, an error is about one message of ours (a signal after its end, for example), not about
+		 * the exec.
+		 */
 		s->ended = !s->end->exec[0];
 	}
 	json_decref(v);
@@ -316,7 +320,7 @@ static int wait_turn(struct session *s)
 	if (p[4].revents)
 		out_flush(&s->err);
 	if (s->out.broken && !s->pipe_told) {
-		/* As a pipe would tell it. */
+		/* As a broken pipe would signal it. */
 		s->pipe_told = true;
 		send_signal(s, "PIPE");
 	}
@@ -337,7 +341,7 @@ static void drain(struct session *s)
 			if (p[1].revents) {
 				struct signalfd_siginfo info;
 
-				/* An interrupt now means that the rest is not wanted. */
+				/* An interrupt now means that the rest is not needed. */
 				if (read(s->signals, &info, sizeof(info)) == sizeof(info) &&
 				    info.ssi_signo != SIGWINCH && info.ssi_signo != SIGCONT)
 					return;

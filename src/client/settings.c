@@ -1,3 +1,4 @@
+/* Finds the daemon's address and the caller's token. */
 #include "client/settings.h"
 #include "base/base.h"
 
@@ -40,10 +41,10 @@ static int take_line(char *line, const char *path, unsigned n, struct settings *
 	*value++ = '\0';
 	key = trim(key);
 	value = trim(value);
-	to = !strcmp(key, "url")      ? &s->url
-	     : !strcmp(key, "token")  ? &s->token
-	     : !strcmp(key, "cacert") ? &s->cacert
-				      : NULL;
+	to = !strcmp(key, "url")    ? &s->url :
+	     !strcmp(key, "token")  ? &s->token :
+	     !strcmp(key, "cacert") ? &s->cacert :
+				      NULL;
 	if (!to) {
 		err_set(e, ERR_INVALID, -EINVAL, "%s: line %u: unknown setting '%.40s'", path, n, key);
 		err_remedy(e, "valid settings are url, token and cacert");

@@ -1,3 +1,4 @@
+/* `cloche shell`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/session.h"

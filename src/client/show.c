@@ -1,3 +1,4 @@
+/* Prints answers as text or JSON. */
 #include "client/show.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -85,9 +86,10 @@ void show_gap(char *text, size_t size, const char *stream, uint64_t lost, uint64
 
 void show_error(const struct err *e)
 {
-	json_t *v = json_pack("{s:{s:s, s:s, s:s?, s:s?, s:n}}", "error", "code", err_kind_name(e->kind), "message",
-			      e->msg, "cause", e->errnum ? strerror(e->errnum) : NULL, "remedy",
-			      e->remedy[0] ? e->remedy : NULL, "request_id");
+	json_t *v = json_pack("{s:{s:s, s:s, s:s, s:s?, s:s?, s:n}}", "error", "code", err_kind_name(e->kind), "reason",
+			      err_reason_name(err_reason(e)), "message", e->msg, "cause",
+			      e->errnum ? strerror(e->errnum) : NULL, "remedy", e->remedy[0] ? e->remedy : NULL,
+			      "request_id");
 
 	/* NULL when a message is not UTF-8; the line on stderr contains it then. */
 	if (v)
@@ -158,11 +160,12 @@ void show_cut(const json_t *answer)
 		const char *host = show_str(one, "host");
 
 		show_warn("note: cut: %s (process %llu, descriptor %llu): %s %s%s%s", show_str(one, "command"),
-			  (unsigned long long)show_u64(one, "pid"), (unsigned long long)show_u64(one, "fd"), show_str(one, "protocol"), host,
-			  *host ? " " : "", show_str(one, "remote"));
+			  (unsigned long long)show_u64(one, "pid"), (unsigned long long)show_u64(one, "fd"),
+			  show_str(one, "protocol"), host, *host ? " " : "", show_str(one, "remote"));
 	}
 	if (show_u64(cut, "count") > json_array_size(list))
-		show_warn("note: cut: and %llu more", (unsigned long long)(show_u64(cut, "count") - json_array_size(list)));
+		show_warn("note: cut: and %llu more",
+			  (unsigned long long)(show_u64(cut, "count") - json_array_size(list)));
 }
 
 void show_not_done(const json_t *sandbox, enum show_much much)

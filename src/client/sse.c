@@ -1,3 +1,4 @@
+/* Parses Server-Sent Events. */
 #include "client/sse.h"
 #include "base/base.h"
 

@@ -1,3 +1,4 @@
+/* `cloche stats`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/show.h"

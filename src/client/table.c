@@ -1,3 +1,4 @@
+/* Prints tables. */
 #include "client/table.h"
 #include "base/base.h"
 #include "client/text.h"

@@ -1,9 +1,9 @@
+/* `cloche template`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "client/input.h"
 #include "client/ref.h"
 #include "client/show.h"
-#include "client/table.h"
 #include "client/thing.h"
 #include "client/want.h"
 
@@ -12,7 +12,16 @@
 
 #define CODE_MAX (1 * MIB)
 
-enum { OPT_CHECKPOINT = 256, OPT_START, OPT_WARM_PYTHON, OPT_WARM, OPT_READY, OPT_WARM_TIMEOUT, OPT_DESCRIPTION };
+enum {
+	OPT_CHECKPOINT = 256,
+	OPT_START,
+	OPT_WARM_PYTHON,
+	OPT_WARM,
+	OPT_READY,
+	OPT_WARM_CONTEXT,
+	OPT_WARM_TIMEOUT,
+	OPT_DESCRIPTION
+};
 
 static const char help[] =
 	"usage: cloche template set [options] NAME\n"
@@ -24,6 +33,8 @@ static const char help[] =
 	"NAME`. `cloche template set --help` lists the options.\n"
 	"\n";
 
+static const struct thing template;
+
 /* ---- set ---- */
 
 static const struct option set_options[] = {
@@ -31,6 +42,7 @@ static const struct option set_options[] = {
 	{ "start", required_argument, NULL, OPT_START },
 	{ "warm-python", required_argument, NULL, OPT_WARM_PYTHON },
 	{ "warm", required_argument, NULL, OPT_WARM },
+	{ "warm-context", required_argument, NULL, OPT_WARM_CONTEXT },
 	{ "ready", required_argument, NULL, OPT_READY },
 	{ "warm-timeout", required_argument, NULL, OPT_WARM_TIMEOUT },
 	{ "description", required_argument, NULL, OPT_DESCRIPTION },
@@ -48,6 +60,7 @@ static const char set_help[] =
 	"  --start LINE        a line for /bin/sh that runs in the background of every new sandbox\n"
 	"  --warm-python CODE  code to run once, ahead, as `import numpy, pandas`; `cloche exec --code` continues it.\n"
 	"                      @FILE reads it from a file, @- from stdin\n"
+	"  --warm-context python  a started context of the code interpreter, in every new sandbox\n"
 	"  --warm LINE         a line for /bin/sh that is started ahead, and continues in every new sandbox\n"
 	"  --ready TEXT        text that --warm writes to its stdout when it is ready\n"
 	"  --warm-timeout TIME   limit for the warm code to become ready\n"
@@ -109,6 +122,8 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 		return set_warm(body, arg, e);
 	case OPT_WARM:
 		return args_set_words(part(body, "warm"), "cmd", shell, ARRAY_LEN(shell), e);
+	case OPT_WARM_CONTEXT:
+		return args_set_text(part(body, "warm"), "context", arg, e);
 	case OPT_READY:
 		return args_set_text(part(body, "warm"), "ready", arg, e);
 	case OPT_WARM_TIMEOUT:
@@ -122,14 +137,17 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 static int check_warm(const json_t *warm, struct err *e)
 {
 	bool python = json_object_get(warm, "python"), cmd = json_object_get(warm, "cmd"),
-	     ready = json_object_get(warm, "ready");
+	     ready = json_object_get(warm, "ready"), context = json_object_get(warm, "context");
 
 	if (python && (cmd || ready))
 		return err_set(e, ERR_INVALID, -EINVAL, "--warm-python cannot be used with --warm and --ready");
 	if (cmd != ready)
 		return err_set(e, ERR_INVALID, -EINVAL, "--warm and --ready must be used together");
-	if (warm && !python && !cmd)
-		return err_set(e, ERR_INVALID, -EINVAL, "--warm-timeout needs --warm-python or --warm");
+	if (context && (python || cmd || ready))
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "--warm-context cannot be used with --warm, --ready and --warm-python");
+	if (warm && !python && !cmd && !context)
+		return err_set(e, ERR_INVALID, -EINVAL, "--warm-timeout needs --warm-python, --warm-context or --warm");
 	return 0;
 }
 
@@ -155,7 +173,7 @@ static int run_set(struct args *a, struct err *e)
 	if (r == 0)
 		r = ref_resolve(c, body, "checkpoint", e);
 	if (r == 0)
-		r = url_add(&path, "/v1/templates/%s", a->rest[0]);
+		r = thing_url(&template, a->rest[0], &path);
 	if (r == 0 && !a->json && json_object_get(body, "warm"))
 		conn_doing(c, "cloche: waiting until the warm code is ready");
 	if (r == 0)
@@ -170,58 +188,37 @@ static const char ls_help[] = "usage: cloche template ls\n"
 			      "Lists templates.\n"
 			      "\n";
 
-static int run_ls(struct args *a, struct err *e)
+static void cell_config(struct table *t, const json_t *one, const char *field)
 {
-	static const char *const titles[] = {
-		"NAME", "VERSION", "IMAGE", "ISOLATION", "CHECKPOINT", "WARM", "UPDATED", "DESCRIPTION"
-	};
-	AUTO(conn_close) struct conn *c = NULL;
-	AUTO(table_done) struct table t;
-	AUTO_JSON json_t *v = NULL;
-	const json_t *list, *one;
-	char tmp[32];
-	size_t i;
-	int r = args_only(a, e);
-
-	table_init(&t, titles, ARRAY_LEN(titles), 2);
-	if (r == 0 && !a->help)
-		r = args_count(a, 0, 0, "options", e);
-	if (r < 0 || a->help)
-		return r;
-	r = conn_open(&a->conn, &c, e);
-	if (r == 0)
-		r = conn_get(c, "/v1/templates", &v, e);
-	if (r < 0)
-		return r;
-	list = json_object_get(v, "templates");
-	if (a->json)
-		return show_json(list, SHOW_LINE, e);
-	json_array_foreach(list, i, one)
-	{
-		const json_t *warm = json_object_get(one, "warm");
-		bool ready = json_is_true(json_object_get(warm, "ready")) || *show_str(warm, "since");
-
-		table_add(&t, show_str(one, "name"));
-		table_addf(&t, "%llu", (unsigned long long)show_u64(one, "version"));
-		table_add(&t, show_str(json_object_get(one, "config"), "image"));
-		table_add(&t, show_str(json_object_get(one, "config"), "isolation"));
-		table_add(&t, show_str(one, "checkpoint"));
-		table_add(&t, !json_is_object(warm) ? "" : ready ? "ready" : "not yet");
-		table_add(&t, show_age(show_str(one, "updated_at"), tmp, sizeof(tmp)));
-		table_add(&t, show_str(one, "description"));
-	}
-	return table_print(&t, e);
+	table_add(t, show_str(json_object_get(one, "config"), field));
 }
+
+static void cell_warm(struct table *t, const json_t *one, const char *field)
+{
+	const json_t *warm = json_object_get(one, field);
+	bool ready = json_is_true(json_object_get(warm, "ready")) || *show_str(warm, "since");
+
+	table_add(t, !json_is_object(warm) ? "" : ready ? "ready" : "not yet");
+}
+
+static const struct column columns[] = {
+	{ "NAME", cell_text, "name" },
+	{ "VERSION", cell_number, "version" },
+	{ "IMAGE", cell_config, "image" },
+	{ "ISOLATION", cell_config, "isolation" },
+	{ "CHECKPOINT", cell_text, "checkpoint" },
+	{ "WARM", cell_warm, "warm" },
+	{ "UPDATED", cell_age, "updated_at" },
+	{ "DESCRIPTION", cell_text, "description" },
+	{ NULL, NULL, NULL },
+};
+
+static const struct thing template = { "TEMPLATE", "/v1/templates", "templates", NULL, columns, 2 };
 
 static const char inspect_help[] = "usage: cloche template inspect NAME…\n"
 				   "\n"
 				   "Prints all details of templates as JSON; an array when there are several.\n"
 				   "\n";
-
-static int run_inspect(struct args *a, struct err *e)
-{
-	return thing_inspect(a, &thing_template, e);
-}
 
 static const char rm_help[] =
 	"usage: cloche template rm [-f] NAME…\n"
@@ -229,11 +226,6 @@ static const char rm_help[] =
 	"Removes templates. Sandboxes made from them are kept; remove pools of a template first.\n"
 	"\n"
 	"  -f, --force         ignore templates that do not exist\n";
-
-static int run_rm(struct args *a, struct err *e)
-{
-	return thing_rm(a, &thing_template, e);
-}
 
 static const struct command set = {
 	.name = "template set",
@@ -252,7 +244,8 @@ static const struct command ls = {
 	.name = "template ls",
 	.text = "list templates",
 	.help = ls_help,
-	.run = run_ls,
+	.thing = &template,
+	.run = thing_ls,
 };
 
 static const struct command inspect = {
@@ -261,7 +254,8 @@ static const struct command inspect = {
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "template",
-	.run = run_inspect,
+	.thing = &template,
+	.run = thing_inspect,
 };
 
 static const struct command rm = {
@@ -272,7 +266,8 @@ static const struct command rm = {
 	.options = thing_rm_options,
 	.complete = COMPLETE_NAMES,
 	.names = "template",
-	.run = run_rm,
+	.thing = &template,
+	.run = thing_rm,
 };
 
 static const struct command *const verbs[] = { &set, &ls, &inspect, &rm, NULL };

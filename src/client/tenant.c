@@ -1,8 +1,8 @@
+/* `cloche tenant`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "client/show.h"
-#include "client/table.h"
 #include "client/thing.h"
 
 #define QUOTA 256 /* + its index */
@@ -14,8 +14,9 @@ static const struct quota {
 	const char *field;
 	enum kind kind;
 } quotas[] = {
-	{ "sandboxes", NUMBER },   { "cpus", CPUS },		 { "memory", SIZE },  { "disk", SIZE }, { "execs", NUMBER },
-	{ "checkpoints", NUMBER }, { "checkpoint_bytes", SIZE }, { "secrets", NUMBER },
+	{ "sandboxes", NUMBER }, { "cpus", CPUS },	    { "memory", SIZE },		  { "disk", SIZE },
+	{ "execs", NUMBER },	 { "checkpoints", NUMBER }, { "checkpoint_bytes", SIZE }, { "secrets", NUMBER },
+	{ "image_bytes", SIZE }, { "gpus", NUMBER },
 };
 
 static const struct option set_options[] = {
@@ -27,35 +28,41 @@ static const struct option set_options[] = {
 	{ "checkpoints", required_argument, NULL, QUOTA + 5 },
 	{ "checkpoint-bytes", required_argument, NULL, QUOTA + 6 },
 	{ "secrets", required_argument, NULL, QUOTA + 7 },
+	{ "image-bytes", required_argument, NULL, QUOTA + 8 },
+	{ "gpus", required_argument, NULL, QUOTA + 9 },
 	{ "rate", required_argument, NULL, OPT_RATE },
 	{ NULL, 0, NULL, 0 },
 };
 
-#define QUOTA_HELP                                                                                  \
-	"quotas of all sandboxes of the tenant together (0: no limit)\n"                            \
-	"  --sandboxes N       number of sandboxes\n"                                               \
-	"  --cpus N            CPU cores, as 0.5 or 2\n"                                            \
-	"  --memory SIZE       memory\n"                                                            \
-	"  --disk SIZE         disk space\n"                                                        \
-	"  --execs N           commands at the same time\n"                                         \
-	"  --checkpoints N     number of checkpoints\n"                                             \
-	"  --checkpoint-bytes SIZE   disk space of checkpoints\n"                                   \
-	"  --secrets N         number of secrets\n"                                                 \
+#define QUOTA_HELP                                                                                                     \
+	"quotas of all sandboxes of the tenant together (0: no limit)\n"                                               \
+	"  --sandboxes N       number of sandboxes\n"                                                                  \
+	"  --cpus N            CPU cores, as 0.5 or 2\n"                                                               \
+	"  --memory SIZE       memory\n"                                                                               \
+	"  --disk SIZE         disk space\n"                                                                           \
+	"  --execs N           commands at the same time\n"                                                            \
+	"  --checkpoints N     number of checkpoints\n"                                                                \
+	"  --checkpoint-bytes SIZE   disk space of checkpoints\n"                                                      \
+	"  --secrets N         number of secrets\n"                                                                    \
+	"  --image-bytes SIZE  disk space of images\n"                                                                 \
+	"  --gpus N            GPUs of all sandboxes\n"                                                                \
 	"  --rate N/TIME[/BLOCK]     N calls in TIME; more are refused for BLOCK, as 100/1s/10s; 0: no limit\n"
 
-static const char help[] = "usage: cloche tenant ls\n"
-			   "       cloche tenant create [options] NAME\n"
-			   "       cloche tenant set [options] NAME\n"
-			   "       cloche tenant inspect NAME…\n"
-			   "       cloche tenant rm [-f] NAME…\n"
-			   "\n"
-			   "Tenants are isolated from each other, and each has quotas. These commands need an admin token.\n"
-			   "\n";
+static const char help[] =
+	"usage: cloche tenant ls\n"
+	"       cloche tenant create [options] NAME\n"
+	"       cloche tenant set [options] NAME\n"
+	"       cloche tenant inspect NAME…\n"
+	"       cloche tenant rm [-f] NAME…\n"
+	"\n"
+	"Tenants are isolated from each other, and each has quotas. These commands need an admin token.\n"
+	"\n";
 
-static const char create_help[] = "usage: cloche tenant create [options] NAME\n"
-				  "\n"
-				  "Makes a tenant and prints its name. `cloche token create --tenant NAME` makes a token for it.\n"
-				  "\n" QUOTA_HELP;
+static const char create_help[] =
+	"usage: cloche tenant create [options] NAME\n"
+	"\n"
+	"Makes a tenant and prints its name. `cloche token create --tenant NAME` makes a token for it.\n"
+	"\n" QUOTA_HELP;
 
 static const char set_help[] = "usage: cloche tenant set [options] NAME\n"
 			       "\n"
@@ -72,30 +79,26 @@ static const char inspect_help[] = "usage: cloche tenant inspect NAME…\n"
 				   "Prints all details of tenants as JSON; an array when there are several.\n"
 				   "\n";
 
-static const char rm_help[] = "usage: cloche tenant rm [-f] NAME…\n"
-			      "\n"
-			      "Removes tenants that have no sandboxes and checkpoints, with their tokens, templates and pools.\n"
-			      "\n"
-			      "  -f, --force         ignore tenants that do not exist\n";
-
-static int tenant_url(struct buf *b, const char *word)
-{
-	return url_add(b, "/v1/tenants/%s", word);
-}
-
-static const struct thing thing_tenant = { "TENANT", tenant_url };
+static const char rm_help[] =
+	"usage: cloche tenant rm [-f] NAME…\n"
+	"\n"
+	"Removes tenants that have no sandboxes and checkpoints, with their tokens, templates and pools.\n"
+	"\n"
+	"  -f, --force         ignore tenants that do not exist\n";
 
 static int set_quota(json_t *body, const struct quota *q, const char *arg, struct err *e)
 {
 	json_t *all = json_object_get(body, "quotas");
 	uint32_t milli = 0;
 	uint64_t v = 0;
-	int r = q->kind == CPUS ? parse_cpus(arg, &milli, e) : q->kind == SIZE ? parse_size(arg, &v, e) : parse_u64(arg, &v, e);
+	int r = q->kind == CPUS ? parse_cpus(arg, &milli, e) :
+		q->kind == SIZE ? parse_size(arg, &v, e) :
+				  parse_u64(arg, &v, e);
 
 	if (r == 0 && v > INT64_MAX)
 		r = err_set(e, ERR_INVALID, -ERANGE, "'%.60s': too large", arg);
 	if (r < 0)
-		return err_wrap(e, r, "--%s", q->kind == SIZE && *q->field == 'c' ? "checkpoint-bytes" : q->field);
+		return err_wrap(e, r, "--%s", set_options[q - quotas].name);
 	if (!all) {
 		all = json_object();
 		json_object_set_new(body, "quotas", all);
@@ -162,6 +165,8 @@ static int run_create(struct args *a, struct err *e)
 	return r < 0 ? r : show_tenant(a, v, e);
 }
 
+static const struct thing tenant;
+
 static int run_set(struct args *a, struct err *e)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
@@ -178,16 +183,17 @@ static int run_set(struct args *a, struct err *e)
 	}
 	r = conn_open(&a->conn, &c, e);
 	if (r == 0)
-		r = tenant_url(&path, a->rest[0]);
+		r = thing_url(&tenant, a->rest[0], &path);
 	if (r == 0)
 		r = conn_json(c, "PATCH", buf_str(&path), body, &v, e);
 	return r < 0 ? r : show_tenant(a, v, e);
 }
 
 /* "3 of 10", or "3" where there is no limit. */
-static void add_share(struct table *t, const json_t *one, const char *field)
+static void cell_share(struct table *t, const json_t *one, const char *field)
 {
-	uint64_t used = show_u64(json_object_get(one, "used"), field), max = show_u64(json_object_get(one, "quotas"), field);
+	uint64_t used = show_u64(json_object_get(one, "used"), field),
+		 max = show_u64(json_object_get(one, "quotas"), field);
 
 	if (max)
 		table_addf(t, "%llu of %llu", (unsigned long long)used, (unsigned long long)max);
@@ -195,50 +201,14 @@ static void add_share(struct table *t, const json_t *one, const char *field)
 		table_addf(t, "%llu", (unsigned long long)used);
 }
 
-static int run_ls(struct args *a, struct err *e)
-{
-	static const char *const titles[] = { "TENANT", "SANDBOXES", "MEMORY", "DISK", "EXECS", "CHECKPOINTS", "CREATED" };
-	AUTO(conn_close) struct conn *c = NULL;
-	AUTO(table_done) struct table t;
-	AUTO_JSON json_t *v = NULL;
-	const json_t *one;
-	size_t i;
-	int r = args_only(a, e);
+static const struct column columns[] = {
+	{ "TENANT", cell_text, "id" },		{ "SANDBOXES", cell_share, "sandboxes" },
+	{ "MEMORY", cell_share, "memory" },	{ "DISK", cell_share, "disk" },
+	{ "EXECS", cell_share, "execs" },	{ "CHECKPOINTS", cell_share, "checkpoints" },
+	{ "CREATED", cell_text, "created_at" }, { NULL, NULL, NULL },
+};
 
-	table_init(&t, titles, ARRAY_LEN(titles), 0x3e);
-	if (r < 0 || a->help)
-		return r;
-	r = args_count(a, 0, 0, "options", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
-	if (r == 0)
-		r = conn_get(c, "/v1/tenants", &v, e);
-	if (r < 0)
-		return r;
-	if (a->json)
-		return show_json(json_object_get(v, "tenants"), SHOW_LINE, e);
-	json_array_foreach(json_object_get(v, "tenants"), i, one)
-	{
-		table_add(&t, show_str(one, "id"));
-		add_share(&t, one, "sandboxes");
-		add_share(&t, one, "memory");
-		add_share(&t, one, "disk");
-		add_share(&t, one, "execs");
-		add_share(&t, one, "checkpoints");
-		table_add(&t, show_str(one, "created_at"));
-	}
-	return table_print(&t, e);
-}
-
-static int run_inspect(struct args *a, struct err *e)
-{
-	return thing_inspect(a, &thing_tenant, e);
-}
-
-static int run_rm(struct args *a, struct err *e)
-{
-	return thing_rm(a, &thing_tenant, e);
-}
+static const struct thing tenant = { "TENANT", "/v1/tenants", "tenants", NULL, columns, 0x3e };
 
 static const struct command create = {
 	.name = "tenant create",
@@ -262,7 +232,8 @@ static const struct command ls = {
 	.name = "tenant ls",
 	.text = "list tenants and what they use",
 	.help = ls_help,
-	.run = run_ls,
+	.thing = &tenant,
+	.run = thing_ls,
 };
 
 static const struct command inspect = {
@@ -271,7 +242,8 @@ static const struct command inspect = {
 	.help = inspect_help,
 	.complete = COMPLETE_NAMES,
 	.names = "tenant",
-	.run = run_inspect,
+	.thing = &tenant,
+	.run = thing_inspect,
 };
 
 static const struct command rm = {
@@ -282,7 +254,8 @@ static const struct command rm = {
 	.options = thing_rm_options,
 	.complete = COMPLETE_NAMES,
 	.names = "tenant",
-	.run = run_rm,
+	.thing = &tenant,
+	.run = thing_rm,
 };
 
 static const struct command *const verbs[] = { &ls, &create, &set, &inspect, &rm, NULL };

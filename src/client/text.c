@@ -1,3 +1,4 @@
+/* Makes text from elsewhere harmless for a terminal. */
 #include "client/text.h"
 #include "base/base.h"
 
@@ -26,10 +27,10 @@ int text_escape(struct buf *b, const char *text, size_t len)
 			r = buf_addf(b, "\\x%02x", (unsigned char)*text);
 			n = 1;
 		} else if (!c || wcwidth(c) < 0 || is_hidden(c)) {
-			r = c == '\n'	? buf_adds(b, "\\n")
-			    : c == '\t' ? buf_adds(b, "\\t")
-			    : c < 0x80	? buf_addf(b, "\\x%02x", (unsigned)c)
-					: buf_addf(b, "\\u%04x", (unsigned)c);
+			r = c == '\n' ? buf_adds(b, "\\n") :
+			    c == '\t' ? buf_adds(b, "\\t") :
+			    c < 0x80  ? buf_addf(b, "\\x%02x", (unsigned)c) :
+					buf_addf(b, "\\u%04x", (unsigned)c);
 		} else {
 			r = buf_add(b, text, n);
 		}

@@ -1,46 +1,87 @@
+/* Listing, showing and removing things by name or id. */
 #include "client/thing.h"
 #include "base/base.h"
-#include "client/ref.h"
 #include "client/show.h"
+#include "client/text.h"
 
-static int sandbox_url(struct buf *b, const char *word)
+const struct thing thing_sandbox = { .word = "SANDBOX", .path = "/v1/sandboxes", .key = "sandboxes" };
+
+int thing_url(const struct thing *t, const char *word, struct buf *to)
 {
-	return url_add(b, "/v1/sandboxes/%s", word);
+	int r;
+
+	if (t->url)
+		return t->url(to, word);
+	r = buf_adds(to, t->path);
+	return r < 0 ? r : url_add(to, "/%s", word);
 }
 
-static int checkpoint_url(struct buf *b, const char *word)
+void cell_text(struct table *t, const json_t *one, const char *field)
 {
-	return ref_url(b, word, "", "");
+	table_add(t, show_str(one, field));
 }
 
-static int template_url(struct buf *b, const char *word)
+void cell_number(struct table *t, const json_t *one, const char *field)
 {
-	return url_add(b, "/v1/templates/%s", word);
+	table_addf(t, "%llu", (unsigned long long)show_u64(one, field));
 }
 
-static int pool_url(struct buf *b, const char *word)
+void cell_age(struct table *t, const json_t *one, const char *field)
 {
-	return url_add(b, "/v1/pools/%s", word);
+	char tmp[32];
+
+	table_add(t, show_age(show_str(one, field), tmp, sizeof(tmp)));
 }
 
-static int secret_url(struct buf *b, const char *word)
+void cell_size(struct table *t, const json_t *one, const char *field)
 {
-	return url_add(b, "/v1/secrets/%s", word);
+	char tmp[32];
+
+	table_add(t, text_size(show_u64(one, field), tmp, sizeof(tmp)));
 }
 
-const struct thing thing_sandbox = { "SANDBOX", sandbox_url };
-const struct thing thing_checkpoint = { "CHECKPOINT", checkpoint_url };
-const struct thing thing_template = { "TEMPLATE", template_url };
-const struct thing thing_pool = { "POOL", pool_url };
-const struct thing thing_secret = { "SECRET", secret_url };
+int thing_print(const struct args *a, const struct thing *t, const json_t *list, struct err *e)
+{
+	const char *titles[TABLE_COLUMNS];
+	AUTO(table_done) struct table table = { 0 };
+	const json_t *one;
+	size_t n = 0, i;
+
+	if (a->json)
+		return show_json(list, SHOW_LINE, e);
+	for (const struct column *c = t->columns; c->title; c++)
+		titles[n++] = c->title;
+	table_init(&table, titles, n, t->right);
+	json_array_foreach(list, i, one) for (const struct column *c = t->columns; c->title; c++)
+		c->cell(&table, one, c->field);
+	return table_print(&table, e);
+}
+
+int thing_ls(struct args *a, struct err *e)
+{
+	const struct thing *t = a->command->thing;
+	AUTO(conn_close) struct conn *c = NULL;
+	AUTO_JSON json_t *v = NULL;
+	int r = args_only(a, e);
+
+	if (r < 0 || a->help)
+		return r;
+	r = args_count(a, 0, 0, "options", e);
+	if (r == 0)
+		r = conn_open(&a->conn, &c, e);
+	if (r == 0)
+		r = conn_get(c, t->path, &v, e);
+	return r < 0 ? r : thing_print(a, t, json_object_get(v, t->key), e);
+}
 
 const struct option thing_rm_options[] = {
 	{ "force", no_argument, NULL, 'f' },
 	{ NULL, 0, NULL, 0 },
 };
 
-int thing_inspect(struct args *a, const struct thing *t, struct err *e)
+int thing_inspect(struct args *a, struct err *e)
 {
+	const struct thing *t = a->command->thing;
 	AUTO_JSON json_t *all = json_array();
 	AUTO(conn_close) struct conn *c = NULL;
 	int r = args_only(a, e);
@@ -54,7 +95,7 @@ int thing_inspect(struct args *a, const struct thing *t, struct err *e)
 		AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 		json_t *one = NULL;
 
-		r = t->url(&path, a->rest[i]);
+		r = thing_url(t, a->rest[i], &path);
 		if (r == 0)
 			r = conn_get(c, buf_str(&path), &one, e);
 		if (r == 0)
@@ -69,7 +110,7 @@ void removal_one(struct removal *m, const char *word)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 	struct err mine = { 0 };
-	int r = m->thing->url(&path, word);
+	int r = thing_url(m->thing, word, &path);
 
 	if (r == 0)
 		r = conn_json(m->conn, "DELETE", buf_str(&path), NULL, NULL, &mine);
@@ -98,8 +139,9 @@ int removal_end(struct args *a, struct removal *m, struct err *e)
 	return m->bad;
 }
 
-int thing_rm(struct args *a, const struct thing *t, struct err *e)
+int thing_rm(struct args *a, struct err *e)
 {
+	const struct thing *t = a->command->thing;
 	AUTO_JSON json_t *removed = json_array();
 	AUTO(conn_close) struct conn *c = NULL;
 	struct removal m = { .thing = t, .removed = removed };

@@ -1,8 +1,8 @@
+/* `cloche token`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "client/show.h"
-#include "client/table.h"
 #include "client/thing.h"
 
 enum { OPT_NAME = 256, OPT_SCOPE, OPT_TENANT, OPT_EXPIRES, OPT_GRACE };
@@ -27,30 +27,24 @@ static const char help[] =
 	"  --expires TIME      the token expires after this time, as 30d     never\n"
 	"  --grace TIME        rotate: how long the old token stays valid    0\n";
 
+static const struct column columns[] = {
+	{ "ID", cell_text, "id" },
+	{ "NAME", cell_text, "name" },
+	{ "TENANT", cell_text, "tenant" },
+	{ "SCOPE", cell_text, "scope" },
+	{ "CREATED", cell_text, "created_at" },
+	{ "EXPIRES", cell_text, "expires_at" },
+	{ NULL, NULL, NULL },
+};
+
+static const struct thing token = { "ID", "/v1/tokens", "tokens", NULL, columns, 0 };
+
 static int do_ls(struct args *a, struct conn *c, struct err *e)
 {
-	static const char *const titles[] = { "ID", "NAME", "TENANT", "SCOPE", "CREATED", "EXPIRES" };
-	AUTO(table_done) struct table t;
 	AUTO_JSON json_t *v = NULL;
-	const json_t *one;
-	size_t i;
-	int r = conn_get(c, "/v1/tokens", &v, e);
+	int r = conn_get(c, token.path, &v, e);
 
-	if (r < 0)
-		return r;
-	if (a->json)
-		return show_json(json_object_get(v, "tokens"), SHOW_LINE, e);
-	table_init(&t, titles, ARRAY_LEN(titles), 0);
-	json_array_foreach(json_object_get(v, "tokens"), i, one)
-	{
-		table_add(&t, show_str(one, "id"));
-		table_add(&t, show_str(one, "name"));
-		table_add(&t, show_str(one, "tenant"));
-		table_add(&t, show_str(one, "scope"));
-		table_add(&t, show_str(one, "created_at"));
-		table_add(&t, show_str(one, "expires_at"));
-	}
-	return table_print(&t, e);
+	return r < 0 ? r : thing_print(a, &token, json_object_get(v, token.key), e);
 }
 
 static int show_token(const struct args *a, const json_t *v, struct err *e)
@@ -74,14 +68,8 @@ static int do_rotate(struct args *a, struct conn *c, const json_t *body, struct 
 	return r < 0 ? r : show_token(a, v, e);
 }
 
-static int token_url(struct buf *to, const char *id)
-{
-	return url_add(to, "/v1/tokens/%s", id);
-}
-
 static int do_rm(struct args *a, struct conn *c, struct err *e)
 {
-	static const struct thing token = { .url = token_url, .word = "ID" };
 	AUTO_JSON json_t *removed = json_array();
 	struct removal m = { .thing = &token, .conn = c, .removed = removed };
 	int r = args_count(a, 2, -1, token.word, e);

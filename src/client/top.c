@@ -1,3 +1,4 @@
+/* `cloche top`. */
 #include "client/client.h"
 #include "base/base.h"
 #include "base/clock.h"

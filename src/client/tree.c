@@ -1,3 +1,4 @@
+/* Writes a folder as tar, and unpacks one. */
 #include "client/tree.h"
 #include "base/base.h"
 #include "base/buf.h"
@@ -6,6 +7,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +22,8 @@ struct tree_reader {
 	int64_t left; /* of the file that is open */
 	int fd;
 	bool ended;
+	tree_pick_fn *pick; /* NULL: everything is taken */
+	void *pick_arg;
 	struct err err;
 };
 
@@ -112,23 +116,27 @@ static int open_file(struct tree_reader *t, const char *path)
 static int next_entry(struct tree_reader *t)
 {
 	AUTO_FREE char *name = NULL, *path = NULL;
+	enum tree_pick what;
 	int r;
 
 	archive_entry_clear(t->entry);
 	r = archive_read_next_header2(t->disk, t->entry);
 	if (r == ARCHIVE_EOF) {
 		t->ended = true;
-		return archive_write_close(t->tar) == ARCHIVE_OK
-			       ? 0
-			       : err_set(&t->err, ERR_INTERNAL, -EIO, "tar: %s", archive_error_string(t->tar));
+		return archive_write_close(t->tar) == ARCHIVE_OK ?
+			       0 :
+			       err_set(&t->err, ERR_INTERNAL, -EIO, "tar: %s", archive_error_string(t->tar));
 	}
 	if (r < ARCHIVE_WARN)
 		return err_set(&t->err, ERR_DENIED, -EIO, "%.200s", archive_error_string(t->disk));
-	archive_read_disk_descend(t->disk);
-	path = strdup(archive_entry_sourcepath(t->entry) ? archive_entry_sourcepath(t->entry)
-							 : archive_entry_pathname(t->entry));
+	path = strdup(archive_entry_sourcepath(t->entry) ? archive_entry_sourcepath(t->entry) :
+							   archive_entry_pathname(t->entry));
 	name = path ? name_for(t, path) : NULL;
-	if (!name)
+	what = name && *path && t->pick ? t->pick(t->pick_arg, name, archive_entry_filetype(t->entry) == AE_IFDIR) :
+					  TREE_TAKE;
+	if (what != TREE_SKIP)
+		archive_read_disk_descend(t->disk);
+	if (!name || what != TREE_TAKE)
 		return 0;
 	if (archive_entry_filetype(t->entry) != AE_IFREG && archive_entry_filetype(t->entry) != AE_IFDIR &&
 	    archive_entry_filetype(t->entry) != AE_IFLNK)
@@ -141,7 +149,7 @@ static int next_entry(struct tree_reader *t)
 	archive_entry_set_gid(t->entry, 0);
 	archive_entry_set_uname(t->entry, NULL);
 	archive_entry_set_gname(t->entry, NULL);
-	archive_entry_set_perm(t->entry, archive_entry_perm(t->entry) & 0777);
+	archive_entry_set_perm(t->entry, archive_entry_perm(t->entry) & (t->pick ? 07777 : 0777));
 	if (archive_entry_filetype(t->entry) != AE_IFREG)
 		archive_entry_set_size(t->entry, 0);
 	else if ((r = open_file(t, path)) < 0)
@@ -192,6 +200,42 @@ ssize_t tree_read(struct tree_reader *t, char *buf, size_t len)
 	memcpy(buf, buf_str(&t->out) + t->taken, n);
 	t->taken += n;
 	return (ssize_t)n;
+}
+
+void tree_read_exactly(struct tree_reader *t, tree_pick_fn *pick, void *arg)
+{
+	t->pick = pick;
+	t->pick_arg = arg;
+}
+
+int tree_measure(const char *path, tree_pick_fn *pick, void *arg, uint64_t *ret_bytes, struct err *e)
+{
+	AUTO_FREE char *top = strdup(path);
+	char *argv[] = { top, NULL };
+	FTS *f = top ? fts_open(argv, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
+	size_t skip = strlen(path);
+	uint64_t bytes = 0;
+	FTSENT *x;
+
+	if (!f)
+		return err_sys(e, ERR_INVALID, -errno, "%.150s", path);
+	while ((x = fts_read(f))) {
+		const char *name = x->fts_path + (skip < x->fts_pathlen ? skip : x->fts_pathlen);
+		enum tree_pick what;
+
+		while (*name == '/')
+			name++;
+		if (x->fts_info == FTS_DP || !*name)
+			continue;
+		what = pick(arg, name, x->fts_info == FTS_D);
+		if (what == TREE_SKIP && x->fts_info == FTS_D)
+			fts_set(f, x, FTS_SKIP);
+		if (what == TREE_TAKE && x->fts_info == FTS_F)
+			bytes += (uint64_t)x->fts_statp->st_size;
+	}
+	fts_close(f);
+	*ret_bytes = bytes;
+	return 0;
 }
 
 const struct err *tree_read_error(const struct tree_reader *t)

@@ -4,6 +4,7 @@
  * but files, folders and links comes into being.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -13,6 +14,13 @@
 struct tree_reader;
 /* @prefix is put before all names; "" leaves out the top folder itself. */
 int tree_read_open(const char *path, const char *prefix, struct tree_reader **ret, struct err *e);
+/* Which names are taken: called for each below the top, before anything of it is read. TREE_LOOK: only what is in the folder. */
+enum tree_pick { TREE_TAKE, TREE_LOOK, TREE_SKIP };
+typedef enum tree_pick tree_pick_fn(void *arg, const char *name, bool folder);
+/* Names are picked, and modes keep their set-id and sticky bits. */
+void tree_read_exactly(struct tree_reader *t, tree_pick_fn *pick, void *arg);
+/* About how many bytes the files that are taken have. */
+int tree_measure(const char *path, tree_pick_fn *pick, void *arg, uint64_t *ret_bytes, struct err *e);
 /* Up to @len bytes, 0 at the end, or a negative errno with the detail in tree_read_error(). */
 ssize_t tree_read(struct tree_reader *t, char *buf, size_t len);
 const struct err *tree_read_error(const struct tree_reader *t);

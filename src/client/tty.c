@@ -1,3 +1,4 @@
+/* Switches the terminal to raw mode and back. */
 #include "client/tty.h"
 #include "base/base.h"
 
@@ -41,6 +42,17 @@ static void quiet(struct termios *now)
 int tty_raw(struct tty *t, int fd)
 {
 	return change(t, fd, cfmakeraw);
+}
+
+static void keys(struct termios *now)
+{
+	cfmakeraw(now);
+	now->c_oflag |= OPOST;
+}
+
+int tty_keys(struct tty *t, int fd)
+{
+	return change(t, fd, keys);
 }
 
 int tty_quiet(struct tty *t, int fd)

@@ -18,6 +18,8 @@ struct tty {
 int tty_size(int fd, unsigned *ret_rows, unsigned *ret_columns);
 /* Every key comes as it is typed, none is acted upon. 0 or -errno. */
 int tty_raw(struct tty *t, int fd);
+/* As tty_raw(), but lines that are written end as ever. */
+int tty_keys(struct tty *t, int fd);
 /* As tty_raw(), but signals by keys and output stay as they are: for a live display. */
 int tty_quiet(struct tty *t, int fd);
 void tty_restore(struct tty *t);

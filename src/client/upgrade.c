@@ -1,3 +1,4 @@
+/* Asks for another protocol on a connection. */
 #include "client/upgrade.h"
 #include "base/base.h"
 #include "base/clock.h"

@@ -22,4 +22,4 @@ struct upgrade {
 /* Waits for the answer, for some seconds. On failure there is nothing to be done away with. */
 int upgrade_open(struct conn *c, const struct upgrade_spec *s, struct upgrade *ret, struct err *e);
 void upgrade_done(struct upgrade *u); /* fine when it was zeroed */
-int upgrade_shut(struct upgrade *u); /* we send nothing more, and go on reading */
+int upgrade_shut(struct upgrade *u); /* ends our direction; reading continues */

@@ -1,3 +1,4 @@
+/* Verifies an audit log without a daemon. */
 #include "client/verify.h"
 #include "base/base.h"
 

@@ -1,11 +1,28 @@
+/* Parses the options of a sandbox into the body of a request. */
 #include "client/want.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "client/client.h"
 #include "client/show.h"
 
-enum { OPT_CPUS = 768, OPT_META, OPT_READ_ONLY, OPT_TMPFS, OPT_MOUNT, OPT_LATER, OPT_NETWORK, OPT_ALLOW, OPT_BUDGET, OPT_TREE_BUDGET, OPT_SECRET,
-	OPT_NO_SECRETS, OPT_IDLE };
+enum {
+	OPT_CPUS = 768,
+	OPT_META,
+	OPT_READ_ONLY,
+	OPT_TMPFS,
+	OPT_MOUNT,
+	OPT_GPU,
+	OPT_GPU_SHARED,
+	OPT_DEVICE,
+	OPT_LATER,
+	OPT_NETWORK,
+	OPT_ALLOW,
+	OPT_BUDGET,
+	OPT_TREE_BUDGET,
+	OPT_SECRET,
+	OPT_NO_SECRETS,
+	OPT_IDLE
+};
 #define IDLE_PAUSE (OPT_IDLE + 1)
 #define IDLE_HIBERNATE (OPT_IDLE + 2)
 
@@ -63,6 +80,9 @@ const struct option want_options[] = {
 	{ "read-only", no_argument, NULL, OPT_READ_ONLY },
 	{ "tmpfs", required_argument, NULL, OPT_TMPFS },
 	{ "mount", required_argument, NULL, OPT_MOUNT },
+	{ "gpu", required_argument, NULL, OPT_GPU },
+	{ "gpu-shared", no_argument, NULL, OPT_GPU_SHARED },
+	{ "device", required_argument, NULL, OPT_DEVICE },
 	{ "secret", required_argument, NULL, OPT_SECRET },
 	{ "no-secrets", no_argument, NULL, OPT_NO_SECRETS },
 	{ "seccomp", required_argument, NULL, OPT_LATER },
@@ -93,6 +113,10 @@ const char want_help[] =
 	"  --tmpfs PATH[:size=SIZE]   more writable memory (repeatable)\n"
 	"  --mount SRC:DST[:ro]       a folder of the daemon's host that its configuration allows (repeatable)\n"
 	"  --workdir DIR       working folder of execs; made when missing    the home\n"
+	"devices (docs/gpu.md)\n"
+	"  --gpu all|any|N|UUID  GPUs of the daemon's host; any:2: two that are free; several with commas  none\n"
+	"  --gpu-shared        others that say the same may have them as well\n"
+	"  --device NAME       a device of CDI, or a node as /dev/fuse, that the configuration allows (repeatable)\n"
 	"other\n"
 	"  --meta NAME=VALUE   metadata, for `ls --meta` (repeatable)\n"
 	"  --user NAME|UID[:GID]  user, root (of the sandbox), or ids        user\n"
@@ -248,7 +272,7 @@ int want_budget(json_t *net, const char *which, const char *arg, struct err *e)
 /* NAME[:HOW[=FIELD][@HOST]] */
 static int want_secret(json_t *body, const char *arg, struct err *e)
 {
-	static const char *const fields[][2] = { { "file", "path" }, { "env", "env" },	  { "header", "header" },
+	static const char *const fields[][2] = { { "file", "path" },  { "env", "env" },		{ "header", "header" },
 						 { "basic", "user" }, { "query", "parameter" }, { "mask", NULL } };
 	const char *how = strchr(arg, ':'), *eq, *host = NULL, *end;
 	size_t n, i;
@@ -261,8 +285,8 @@ static int want_secret(json_t *body, const char *arg, struct err *e)
 		if (strlen(fields[i][0]) == n && !strncmp(fields[i][0], how, n))
 			break;
 	if (i == ARRAY_LEN(fields) || *arg == ':')
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be NAME, or NAME: and file, env, header, basic, query or mask",
-			       arg);
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'%.60s': must be NAME, or NAME: and file, env, header, basic, query or mask", arg);
 	if (i >= 2 && i <= 4 && (host = strrchr(how, '@'))) /* a path may well hold one */
 		end = host;
 	eq = how[n] == '=' ? how + n + 1 : NULL;
@@ -284,8 +308,8 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 	switch (opt) {
 	case OPT_CPUS:
 		r = parse_cpus(arg, &milli, e);
-		return r < 0 ? r
-			     : set_new(body, "cpus",
+		return r < 0 ? r :
+			       set_new(body, "cpus",
 				       milli % 1000 ? json_real(milli / 1000.0) : json_integer(milli / 1000), e);
 	case OPT_META:
 		return args_add_meta(body, arg, e);
@@ -297,6 +321,14 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 		return add_tmpfs(body, arg, e);
 	case OPT_MOUNT:
 		return add_mount(body, arg, e);
+	case OPT_GPU:
+		return args_set_text(body, "gpus", arg, e);
+	case OPT_GPU_SHARED:
+		return set_new(body, "gpus_shared", json_true(), e);
+	case OPT_DEVICE:
+		return json_array_append_new(list_of(body, "devices"), json_string(arg)) < 0 ?
+			       err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg) :
+			       0;
 	case OPT_NETWORK:
 		return args_set_text(network_of(body), "mode", arg, e);
 	case OPT_ALLOW:

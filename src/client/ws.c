@@ -1,3 +1,4 @@
+/* The client's side of a WebSocket. */
 #include "client/ws.h"
 #include "base/base.h"
 #include "base/base64.h"
@@ -146,7 +147,7 @@ int ws_open(struct conn *c, const char *path, const struct ws_calls *calls, stru
 		return r;
 	if (wslay_event_context_client_init(&w->wslay, &callbacks, w) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory");
-	wslay_event_config_set_max_recv_msg_length(w->wslay, WS_MESSAGE_MAX);
+	wslay_event_config_set_max_recv_msg_length(w->wslay, calls->max ? calls->max : WS_MESSAGE_MAX);
 	*ret = TAKE_PTR(w);
 	return 0;
 }
@@ -179,7 +180,7 @@ int ws_turn(struct ws *w, struct err *e)
 		return 0;
 	if (r < 0 || w->broken)
 		return err_set(e, ERR_LOST, -ECONNRESET, "the connection to the daemon was lost");
-	/* wslay wants neither after it has closed the connection for a protocol error. */
+	/* wslay has nothing to read or write after it has closed the connection for a protocol error. */
 	if (!wslay_event_want_read(w->wslay) && !wslay_event_want_write(w->wslay))
 		return err_set(e, ERR_LOST, -EPROTO, "protocol error from the daemon (WebSocket)");
 	return 1;

@@ -20,6 +20,7 @@ struct ws_calls {
 	void (*binary)(void *arg, const uint8_t *data, size_t len);
 	void (*text)(void *arg, const char *data, size_t len);
 	bool (*full)(void *arg); /* true: read no more for now */
+	size_t max; /* of a message; 0: WS_MESSAGE_MAX */
 	void *arg;
 };
 

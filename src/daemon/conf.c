@@ -1,3 +1,4 @@
+/* Reads the configuration file, the environment and options. */
 #include "daemon/conf.h"
 #include "base/base.h"
 #include "base/buf.h"
@@ -9,7 +10,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum kind { PATH, PATHS, LISTEN, USER, COUNT, SIZE, TIME, CPUS, YES_NO, AUDIT_SYNC, NOID, ACCEL, NETWORK, NETWORKS, DOMAIN, KEYS };
+enum kind {
+	PATH,
+	PATHS,
+	DEVICES,
+	FOLDERS,
+	LISTEN,
+	USER,
+	COUNT,
+	SIZE,
+	TIME,
+	CPUS,
+	YES_NO,
+	AUDIT_SYNC,
+	NOID,
+	ACCEL,
+	NETWORK,
+	NETWORKS,
+	DOMAIN,
+	KEYS
+};
 
 #define FIELD(name) offsetof(struct daemon_config, name), sizeof(((struct daemon_config *)NULL)->name)
 
@@ -27,13 +47,20 @@ static const struct key {
 	{ "token_file", PATH, FIELD(token_file), 0, 0 },
 	{ "user", USER, FIELD(user), 0, 0 },
 	{ "images", PATH, FIELD(images), 0, 0 },
+	{ "image_auth", PATH, FIELD(image_auth), 0, 0 },
+	{ "image_ca", PATH, FIELD(image_ca), 0, 0 },
+	{ "image_registries", PATH, FIELD(image_registries), 0, 0 },
+	{ "image_timeout", TIME, FIELD(image_timeout_ms), 1000, 0 },
 	{ "layers", PATH, FIELD(layers), 0, 0 },
 	{ "vm", PATH, FIELD(vm), 0, 0 },
 	{ "vm_accel", ACCEL, FIELD(vm_accel), 0, 0 },
+	{ "warm_contexts", COUNT, FIELD(warm_contexts), 0, 16 },
 	{ "vm_ready", COUNT, FIELD(vm_ready), 0, 64 },
 	{ "sandbox_sockets", COUNT, FIELD(sandbox_sockets), 0, 65536 },
 	{ "tenant_share", COUNT, FIELD(tenant_share), 1, 100 },
 	{ "allow_mount", PATHS, FIELD(allow_mount), 0, 0 },
+	{ "allow_device", DEVICES, FIELD(allow_device), 0, 0 },
+	{ "cdi_folders", FOLDERS, FIELD(cdi_folders), 0, 0 },
 	{ "export_trust", KEYS, FIELD(export_trust), 0, 0 },
 	{ "pool", COUNT, FIELD(pool), 1, 1024 },
 	{ "connections_max", COUNT, FIELD(conns_max), 16, 1000000 },
@@ -95,8 +122,10 @@ void conf_init(struct daemon_config *c)
 		.nofile = 1024,
 		.exec_timeout_ms = 300 * 1000,
 		.noid_isolation = "auto",
+		.image_timeout_ms = 60 * 1000,
 		.vm_accel = "auto",
 		.vm_ready = 1,
+		.warm_contexts = 1,
 		.tenant_share = 50,
 	};
 }
@@ -215,9 +244,50 @@ static int put_mount(struct daemon_config *c, const char *value, struct err *e)
 	r = put_path(c->allow_mount[at], sizeof(c->allow_mount[0]), colon ? colon + 1 : value, e);
 	if (r < 0)
 		return r;
-	snprintf(c->allow_mount_tenant[at], sizeof(c->allow_mount_tenant[0]), "%.*s", colon ? (int)(colon - value) : 0, value);
+	snprintf(c->allow_mount_tenant[at], sizeof(c->allow_mount_tenant[0]), "%.*s", colon ? (int)(colon - value) : 0,
+		 value);
 	c->nallow_mount++;
 	return 0;
+}
+
+/* "NAME" for all tenants, "TENANT:NAME" for one. A colon may also be part of a name, behind its "/". */
+static int put_device(struct daemon_config *c, const char *value, struct err *e)
+{
+	const size_t n = strcspn(value, ":/");
+	const char *name = value[n] == ':' ? value + n + 1 : value;
+	const unsigned at = c->nallow_device;
+
+	if (at == ARRAY_LEN(c->allow_device))
+		return err_set(e, ERR_INVALID, -E2BIG, "at most %zu", ARRAY_LEN(c->allow_device));
+	if (strcmp(name, "gpu") && strncmp(name, "/dev/", 5) &&
+	    (name[0] == '/' || !strchr(name, '/') || !strchr(name, '=')))
+		return err_set(
+			e, ERR_INVALID, -EINVAL,
+			"'%.60s': must be gpu, VENDOR/CLASS=NAME or /dev/NODE, with TENANT: before it for one tenant alone",
+			value);
+	if (name != value && (!n || n >= sizeof(c->allow_device_tenant[0])))
+		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': before the colon must be the id of a tenant", value);
+	if (strlen(name) >= sizeof(c->allow_device[0]))
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "'%.60s…': too long", value);
+	snprintf(c->allow_device[at], sizeof(c->allow_device[0]), "%s", name);
+	snprintf(c->allow_device_tenant[at], sizeof(c->allow_device_tenant[0]), "%.*s", name == value ? 0 : (int)n,
+		 value);
+	c->nallow_device++;
+	return 0;
+}
+
+/* "/a:/b" */
+static int put_folders(char *at, size_t size, const char *value, struct err *e)
+{
+	for (const char *p = value;; p++) {
+		if (*p != '/')
+			return err_set(e, ERR_INVALID, -EINVAL,
+				       "'%.60s': must be absolute paths with colons between them", value);
+		p += strcspn(p, ":");
+		if (!*p)
+			break;
+	}
+	return put_text(at, size, value, e);
 }
 
 static int put(struct daemon_config *c, const struct key *k, const char *value, struct err *e)
@@ -232,6 +302,10 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 		if (c->nallow_mount == ARRAY_LEN(c->allow_mount))
 			return err_set(e, ERR_INVALID, -E2BIG, "at most %zu", ARRAY_LEN(c->allow_mount));
 		return put_mount(c, value, e);
+	case DEVICES:
+		return put_device(c, value, e);
+	case FOLDERS:
+		return put_folders(at, k->size, value, e);
 	case KEYS:
 		if (c->nexport_trust == ARRAY_LEN(c->export_trust))
 			return err_set(e, ERR_INVALID, -E2BIG, "at most %zu", ARRAY_LEN(c->export_trust));
@@ -296,6 +370,10 @@ void conf_clear(struct daemon_config *c, const char *key)
 		memset(c->allow_mount, 0, sizeof(c->allow_mount));
 		memset(c->allow_mount_tenant, 0, sizeof(c->allow_mount_tenant));
 		c->nallow_mount = 0;
+	} else if (!strcmp(key, "allow_device")) {
+		memset(c->allow_device, 0, sizeof(c->allow_device));
+		memset(c->allow_device_tenant, 0, sizeof(c->allow_device_tenant));
+		c->nallow_device = 0;
 	}
 }
 
@@ -329,7 +407,8 @@ static int parse_line(struct daemon_config *c, char *line, bool *seen, struct er
 	if (r < 0)
 		return r;
 	k = find(name);
-	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS && k->kind != NETWORKS && k->kind != KEYS)
+	if (seen[k - keys] && k->kind != LISTEN && k->kind != PATHS && k->kind != DEVICES && k->kind != NETWORKS &&
+	    k->kind != KEYS)
 		return err_set(e, ERR_INVALID, -EEXIST, "%s is given twice", name);
 	seen[k - keys] = true;
 	return 0;

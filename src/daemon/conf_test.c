@@ -30,6 +30,7 @@ TEST(without_a_file_everything_has_a_value)
 	CHECK_STR(c.noid_isolation, "auto");
 	CHECK_STR(c.vm_accel, "auto");
 	CHECK_EQ(c.vm_ready, 1);
+	CHECK_EQ(c.warm_contexts, 1);
 }
 
 TEST(every_kind_of_value_is_understood)
@@ -99,10 +100,11 @@ TEST(networks_are_lists_and_a_copy_is_as_good)
 	const char *list[EGRESS_RULES_MAX];
 	struct daemon_config copy;
 
-	CHECK_EQ(parse("network_set = p: a.example, b.example:8443\nnetwork_set = p: c.example\nnetwork_set = q: d.example\n"
-		       "network_private = 10.0.0.0/8:5432\nnetwork_private = [fd00::1]:*\nnetwork_hosts = a.example 10.0.0.1\n"
-		       "network_resolver = 10.0.0.53\nnetwork_open = no\n"),
-		 0);
+	CHECK_EQ(
+		parse("network_set = p: a.example, b.example:8443\nnetwork_set = p: c.example\nnetwork_set = q: d.example\n"
+		      "network_private = 10.0.0.0/8:5432\nnetwork_private = [fd00::1]:*\nnetwork_hosts = a.example 10.0.0.1\n"
+		      "network_resolver = 10.0.0.53\nnetwork_open = no\n"),
+		0);
 	copy = c;
 	conf_init(&c);
 	CHECK(!c.network.closed && copy.network.closed);

@@ -1,3 +1,4 @@
+/* Confines the API process: its limits, its filter, its files. */
 #include "daemon/confine.h"
 #include "base/base.h"
 
@@ -8,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+/* clang-format off */
 static const int allowed[] = {
 	/* bytes and descriptors */
 	SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(readv), SCMP_SYS(writev), SCMP_SYS(pread64), SCMP_SYS(pwrite64),
@@ -44,11 +46,12 @@ static const int allowed[] = {
 	/* signals, threads, cloche-tar */
 	SCMP_SYS(rt_sigaction), SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn), SCMP_SYS(rt_sigtimedwait),
 	SCMP_SYS(sigaltstack), SCMP_SYS(kill), SCMP_SYS(tgkill), SCMP_SYS(wait4), SCMP_SYS(waitid), SCMP_SYS(exit),
-	SCMP_SYS(exit_group), SCMP_SYS(vfork), SCMP_SYS(fork), SCMP_SYS(execve), SCMP_SYS(setsid),
+	SCMP_SYS(exit_group), SCMP_SYS(vfork), SCMP_SYS(fork), SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(setsid),
 	SCMP_SYS(set_robust_list), SCMP_SYS(get_robust_list), SCMP_SYS(set_tid_address), SCMP_SYS(rseq),
 	SCMP_SYS(prctl), SCMP_SYS(arch_prctl), SCMP_SYS(prlimit64), SCMP_SYS(getrlimit), SCMP_SYS(setrlimit),
 	SCMP_SYS(seccomp),
 };
+/* clang-format on */
 
 static const int families[] = { AF_UNIX, AF_INET, AF_INET6 };
 

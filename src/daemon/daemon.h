@@ -23,13 +23,21 @@ struct daemon_config {
 	char token_file[DAEMON_PATH]; /* "" = none */
 	char user[64]; /* the user of the API process */
 	char images[DAEMON_PATH]; /* "" = only `host` */
+	char image_auth[DAEMON_PATH]; /* logins at registries; "" = none, as the next two */
+	char image_ca[DAEMON_PATH]; /* authorities that registries are trusted by, besides the system's */
+	char image_registries[DAEMON_PATH]; /* a registries.conf: mirrors, and which are insecure */
+	uint64_t image_timeout_ms; /* of silence of a registry */
 	char layers[DAEMON_PATH]; /* where checkpoints are; "" = "layers" below ->data */
 	char vm[DAEMON_PATH]; /* where templates of virtual machines are; "" = "vm" below ->data */
 	char vm_accel[8]; /* auto, tcg, kvm */
 	unsigned sandbox_sockets; /* of the internet, where BPF bounds them; 0 = by its memory */
 	unsigned tenant_share; /* percent of the host's pools for all sandboxes of a tenant */
+	unsigned warm_contexts; /* kept ready for runs of each kind */
 	unsigned vm_ready; /* machines kept ready for each template in use */
 	char allow_mount[16][DAEMON_PATH], allow_mount_tenant[16][40]; /* tenant "": all of them */
+	char allow_device[16][96], allow_device_tenant[16][40]; /* likewise */
+	unsigned nallow_device;
+	char cdi_folders[512]; /* of specifications of devices, with colons; "" = the usual ones */
 	char export_trust[16][80]; /* keys of other daemons, whose exports are taken with `verify` */
 	unsigned nexport_trust;
 	unsigned nallow_mount;

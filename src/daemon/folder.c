@@ -1,3 +1,4 @@
+/* Opens the data folder, takes its lock, and finds the folder of root. */
 #include "daemon/folder.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -51,8 +52,7 @@ static int claim(int fd, const struct identity *who, struct err *e)
 			st.st_uid = who->uid;
 	}
 	if (st.st_uid != who->uid) {
-		err_set(e, ERR_CONFLICT, -EPERM, "belongs to uid %u, but the API runs as uid %u", st.st_uid,
-			who->uid);
+		err_set(e, ERR_CONFLICT, -EPERM, "belongs to uid %u, but the API runs as uid %u", st.st_uid, who->uid);
 		err_remedy(e, "use another folder with --data, or change its owner: chown -R %u:%u", who->uid,
 			   who->gid);
 		return -EPERM;

@@ -14,7 +14,8 @@
  * folder of another user, are refused; an empty folder of root is given to @who. Stores the real path in @real.
  * *ret_reached: whether @who can open the folder by that path; false below a folder that it may not enter.
  */
-int folder_open(const char *path, const struct identity *who, char *real, size_t size, bool *ret_reached, struct err *e);
+int folder_open(const char *path, const struct identity *who, char *real, size_t size, bool *ret_reached,
+		struct err *e);
 
 /*
  * Takes the folder's lock; the descriptor holds it, also for children that have it. While another daemon has it, waits

@@ -1,3 +1,4 @@
+/* Finds the user of the API process, and becomes it. */
 #include "daemon/identity.h"
 #include "base/base.h"
 #include "base/str.h"

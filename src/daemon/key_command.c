@@ -1,3 +1,4 @@
+/* Runs the administrator's command that prints the key of all secrets. */
 #include "daemon/key_command.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -60,7 +61,8 @@ static int follow(struct run *x, uint8_t *to, size_t size, struct err *e)
 	uint8_t more[1];
 
 	for (;;) {
-		struct pollfd p[] = { { .fd = x->ended ? -1 : x->out, .events = POLLIN }, { .fd = x->pidfd, .events = POLLIN } };
+		struct pollfd p[] = { { .fd = x->ended ? -1 : x->out, .events = POLLIN },
+				      { .fd = x->pidfd, .events = POLLIN } };
 		uint64_t now = now_ms();
 		bool full = x->len == size;
 		ssize_t n;

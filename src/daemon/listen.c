@@ -1,3 +1,4 @@
+/* Opens listening sockets, those passed by systemd among them. */
 #include "daemon/listen.h"
 #include "base/base.h"
 #include "base/log.h"

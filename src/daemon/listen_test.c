@@ -44,11 +44,29 @@ TEST(addresses_are_understood)
 
 TEST(what_is_no_address_is_refused)
 {
-	static const char *const bad[] = { "",		"7070",		":7070",	  "127.0.0.1",	 "127.0.0.1:",
-					   "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:+1", "::1:7070",
-					   "[::1]",	"[::1:7070",	"[::1]7070",	  "[]:1",	 "[127.0.0.1]:1",
-					   "1.2.3:1",	"1.2.3.4.5:1",	"a b:1",	  "unix:x",	 "unix:",
-					   "unix:/",	"127.0.0.1:00000080", "tcp://1.2.3.4:5" };
+	static const char *const bad[] = { "",
+					   "7070",
+					   ":7070",
+					   "127.0.0.1",
+					   "127.0.0.1:",
+					   "127.0.0.1:x",
+					   "127.0.0.1:65536",
+					   "127.0.0.1:-1",
+					   "127.0.0.1:+1",
+					   "::1:7070",
+					   "[::1]",
+					   "[::1:7070",
+					   "[::1]7070",
+					   "[]:1",
+					   "[127.0.0.1]:1",
+					   "1.2.3:1",
+					   "1.2.3.4.5:1",
+					   "a b:1",
+					   "unix:x",
+					   "unix:",
+					   "unix:/",
+					   "127.0.0.1:00000080",
+					   "tcp://1.2.3.4:5" };
 	struct listen_addr a;
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
@@ -182,7 +200,8 @@ __attribute__((constructor)) static void activated(void)
 		_exit(1);
 	if (listen_adopt(3, &e) < 0 || listen_text(3, text, sizeof(text), &e) < 0 || strcmp(text, want) != 0)
 		_exit(2);
-	if (listen_adopt(4, &e) < 0 || listen_text(4, text, sizeof(text), &e) < 0 || strncmp(text, "unix:/tmp/", 10) != 0)
+	if (listen_adopt(4, &e) < 0 || listen_text(4, text, sizeof(text), &e) < 0 ||
+	    strncmp(text, "unix:/tmp/", 10) != 0)
 		_exit(3);
 	if (!(fcntl(3, F_GETFD) & FD_CLOEXEC) || !(fcntl(4, F_GETFL) & O_NONBLOCK))
 		_exit(4);

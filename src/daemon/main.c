@@ -51,6 +51,7 @@ static void usage(FILE *to)
 	      "  --user NAME        user of the API process (" IDENTITY_DEFAULT ")\n"
 	      "  --images DIR       each folder in it is an image\n"
 	      "  --layers DIR       where checkpoints are kept; owned by root (\"layers\" in --data)\n"
+	      "  --allow-device NAME  sandboxes may have this device: gpu, VENDOR/CLASS=NAME, /dev/NODE; TENANT:NAME; repeatable\n"
 	      "  --allow-mount DIR  sandboxes may mount this folder and those in it; TENANT:DIR: only those of a tenant; repeatable\n"
 	      "  --pool N           sandboxes to keep ready, 1 to 1024 (32)\n"
 	      "  --tls-cert FILE, --tls-key FILE\n"
@@ -74,6 +75,7 @@ static const struct known {
 	{ "images", "images", PATH_VALUE },
 	{ "layers", "layers", PATH_VALUE },
 	{ "allow-mount", "allow_mount", PATH_VALUE },
+	{ "allow-device", "allow_device", VALUE },
 	{ "pool", "pool", VALUE },
 	{ "tls-cert", "tls_cert", PATH_VALUE },
 	{ "tls-key", "tls_key", PATH_VALUE },

@@ -1,3 +1,4 @@
+/* Reads or makes the keys of memory images. */
 #include "daemon/memory_key.h"
 
 #include <sys/mman.h>
@@ -7,7 +8,8 @@
 #include "base/base.h"
 
 /* What it could not do is said in @said. */
-_Noreturn static void child(const struct vault_opts *o, const struct identity *who, pid_t parent, int to, struct err *said)
+_Noreturn static void child(const struct vault_opts *o, const struct identity *who, pid_t parent, int to,
+			    struct err *said)
 {
 	uint8_t key[VAULT_MEMORY_KEYS][VAULT_KEY];
 	struct vault *v = NULL;

@@ -1,3 +1,4 @@
+/* Opens all that the supervisor's children need. */
 #include "daemon/places.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -153,8 +154,16 @@ static int open_all(struct places *p, int activated, struct err *e)
 
 int places_open(struct places *p, const struct daemon_config *c, int activated, struct err *e)
 {
-	*p = (struct places){ .check = p->check, .recover = p->recover, .config = *c, .data = -1, .lock = -1, .unix_listener = -1, .warden_listener = -1,
-			      .warden_place = -1, .egress_listener = -1, .egress_place = -1 };
+	*p = (struct places){ .check = p->check,
+			      .recover = p->recover,
+			      .config = *c,
+			      .data = -1,
+			      .lock = -1,
+			      .unix_listener = -1,
+			      .warden_listener = -1,
+			      .warden_place = -1,
+			      .egress_listener = -1,
+			      .egress_place = -1 };
 	for (unsigned i = 0; i < DAEMON_LISTENERS; i++)
 		p->listener[i] = -1;
 	p->owner = identity_owner();

@@ -22,7 +22,8 @@ struct places {
 	char state[64]; /* the warden's folder */
 	char token[160];
 	bool first; /* never was ready on this folder */
-	int (*check)(struct places *p, struct err *e); /* before anything is made in the folder; NULL: nothing to check */
+	/* before anything is made in the folder; NULL: nothing to check */
+	int (*check)(struct places *p, struct err *e);
 	bool recover; /* in: --recover was given; out: the API process must rebuild the database */
 	bool beside; /* see daemon.h */
 	const struct manifest *layers; /* likewise */

@@ -1,3 +1,4 @@
+/* `cloche quarantine`. */
 #include "daemon/quarantine.h"
 #include "base/base.h"
 #include "base/id.h"
@@ -100,8 +101,8 @@ static int show_folder(const struct place *p, const char *id, bool more)
 		printf("%s  %-8s  %s  image %s, %llu bytes in %llu files%s, of %s\n", id, "layer", since, m.image,
 		       (unsigned long long)m.size, (unsigned long long)m.files, m.meta ? " and memory" : "", made);
 		if (more)
-			printf("  tenant number %llu, on %s%s\n", (unsigned long long)m.tenant, m.parent[0] ? "layer " : "the image",
-			       m.parent);
+			printf("  tenant number %llu, on %s%s\n", (unsigned long long)m.tenant,
+			       m.parent[0] ? "layer " : "the image", m.parent);
 	}
 	if (!more)
 		return 0;
@@ -228,7 +229,8 @@ int quarantine_main(int argc, char **argv)
 			usage(stdout);
 			return 0;
 		} else
-			r = err_set(&e, ERR_INVALID, -EINVAL, "option '%.60s': unknown, or its value is missing", argv[optind - 1]);
+			r = err_set(&e, ERR_INVALID, -EINVAL, "option '%.60s': unknown, or its value is missing",
+				    argv[optind - 1]);
 	}
 	conf_init(&config);
 	if (r == 0 && file)

@@ -1,3 +1,4 @@
+/* Tells systemd and the user that the daemon serves. */
 #include "daemon/ready.h"
 #include "base/base.h"
 #include "config.h"

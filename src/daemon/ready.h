@@ -1,4 +1,4 @@
-/* Telling that we serve: systemd by its datagram, people by lines on stdout. */
+/* Reports that the daemon serves: to systemd by its datagram, to users by lines on stdout. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

@@ -1,9 +1,11 @@
+/* Makes rows of checkpoints from the manifests of their layers. */
 #include "daemon/rebuild.h"
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "service/access/access.h"
+#include "tier/tiers.h"
 
 static const struct manifest *find(const struct manifest *all, unsigned n, const char *id)
 {
@@ -35,12 +37,13 @@ static int chain_of(const struct manifest *all, unsigned n, const struct manifes
 static int config_of(const struct manifest *m, struct buf *ret)
 {
 	const char *slash = strrchr(m->image, '/');
+	const struct tier_ops *tier = tier_of(m->flags);
 	struct json j = JSON_INIT(ret);
 
 	jout_object(&j, NULL);
 	jout_str(&j, "image", slash ? slash + 1 : m->image);
-	if (m->flags & SPEC_VM)
-		jout_str(&j, "isolation", "vm");
+	if (tier && tier->flag)
+		jout_str(&j, "isolation", tier->name);
 	if (m->flags & SPEC_READ_ONLY)
 		jout_bool(&j, "read_only", true);
 	jout_end(&j);

@@ -1,3 +1,4 @@
+/* Delays the restarts of a child that ends often. */
 #include "daemon/restart.h"
 #include "base/base.h"
 

@@ -20,7 +20,7 @@ TEST(deaths_long_ago_do_not_count)
 
 	for (unsigned i = 0; i < 100; i++, now += RESTART_WITHIN_MS)
 		CHECK_EQ(restart_after(&r, now, false), 0);
-	/* Nine every 30 s go on for ever, ten do not. */
+	/* Nine every 30 s are always allowed, ten are not. */
 	for (unsigned i = 0; i < 100; i++, now += RESTART_WITHIN_MS / 9 + 1)
 		CHECK(restart_after(&r, now, false) >= 0);
 	for (unsigned i = 0; i < 9; i++, now += RESTART_WITHIN_MS / 10 - 1)

@@ -1,6 +1,6 @@
 /*
- * The API process. Opens its state, gives up every privilege, and serves until it is told to drain. One loop; two
- * workers for what may wait on a disk.
+ * The API process. Opens its state, gives up every privilege, and serves until it gets the signal to drain. One loop;
+ * two workers for calls that may wait on a disk.
  */
 #include "api/api.h"
 #include "base/base.h"
@@ -11,10 +11,10 @@
 #include "daemon/confine.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
+#include "daemon/image_files.h"
 #include "daemon/rebuild.h"
 #include "engine/program.h"
 #include "service/network/network.h"
-#include "service/port/port.h"
 #include "service/state/upkeep.h"
 
 #include <fcntl.h>
@@ -46,6 +46,8 @@ struct serve {
 	struct upkeep *upkeep;
 	bool draining, ready, failed;
 	char db_path[DAEMON_PATH + 16], tar[512];
+	int shell_kernel, devices_program;
+	struct image_files image;
 };
 
 /* --- the end --- */
@@ -84,8 +86,7 @@ static void on_signal(uv_signal_t *h, int sig)
 		return;
 	}
 	v->draining = true;
-	v->service->draining = true;
-	port_uses_tick(v->service, 0);
+	service_drain(v->service);
 	api_end_standing(v->api);
 	http_server_drain(v->http, on_drained, v);
 	uv_timer_start(&v->deadline, on_deadline, DRAIN_MS, 0);
@@ -118,6 +119,7 @@ static struct service_opts options(const struct serve *v)
 		.pids = c->pids,
 		.pids_max = c->pids_max,
 		.nofile = c->nofile,
+		.warm_contexts = c->warm_contexts,
 		.exec_timeout_ms = c->exec_timeout_ms,
 		.exec_timeout_max_ms = c->exec_timeout_max_ms,
 		.sandboxes_max = c->sandboxes_max,
@@ -126,9 +128,17 @@ static struct service_opts options(const struct serve *v)
 		.spool_total = c->spool_total,
 		.data = c->data,
 		.images = c->images,
+		.image_auth = v->image.auth,
+		.image_ca = v->image.ca,
+		.image_registries = v->image.registries,
+		.image_stall_ms = c->image_timeout_ms,
 		.nmounts = c->nallow_mount,
+		.ndevices = c->nallow_device,
+		.cdi = c->cdi_folders[0] ? c->cdi_folders : NULL,
+		.devices_program = v->devices_program,
 		.ntrusted = c->nexport_trust,
 		.tar = v->tar,
+		.shell_kernel = v->shell_kernel,
 		.warden_place = v->start->warden_place,
 		.egress_place = v->start->egress_place,
 		.net = &c->network,
@@ -146,18 +156,23 @@ static struct service_opts options(const struct serve *v)
 		o.mount_path[i] = c->allow_mount[i];
 		o.mount_tenant[i] = c->allow_mount_tenant[i];
 	}
+	for (unsigned i = 0; i < c->nallow_device; i++) {
+		o.device_name[i] = c->allow_device[i];
+		o.device_tenant[i] = c->allow_device_tenant[i];
+	}
 	for (unsigned i = 0; i < c->nexport_trust; i++)
 		o.trusted[i] = c->export_trust[i];
 	return o;
 }
 
 /*
- * Some room that nobody else takes. On a disk that has become full we start with it given back: what runs can then be
- * seen and deleted, while new work is refused (service_room). It is taken again when there is enough.
+ * Reserves some disk space. On a disk that has become full, the daemon starts with the space released: what runs can
+ * then be listed and deleted, while new work is refused (service_room). It is reserved again when there is enough.
  */
 static void take_room(const char *path, uint64_t left)
 {
-	AUTO_CLOSE int fd = left < 2 * RESERVE ? -1 : open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	AUTO_CLOSE int fd =
+		left < 2 * RESERVE ? -1 : open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size >= RESERVE)
@@ -211,8 +226,10 @@ static int open_state(struct serve *v, struct err *e)
 	r = audit_open(audit, &v->audit, e);
 	if (r == 0)
 		r = db_open_known(v->db_path,
-				  &(struct db_opts){ .folder = c->data, .beside = v->start->beside, .recover = v->start->recover,
-						      .sure = c->audit_sync_always },
+				  &(struct db_opts){ .folder = c->data,
+						     .beside = v->start->beside,
+						     .recover = v->start->recover,
+						     .sure = c->audit_sync_always },
 				  &v->db, e);
 	if (r == 0 && v->start->nlayers)
 		r = rebuild(v->db, v->start->layers, v->start->nlayers, e);
@@ -236,7 +253,14 @@ static int open_state(struct serve *v, struct err *e)
 	r = service_new(&v->loop, &o, v->db, v->audit, v->turn, v->access, &v->service, e);
 	if (r == 0)
 		r = api_new(v->service,
-			    &(struct api_opts){ v->start->owner, c->noid_isolation, c->ports_domain }, &v->api, e);
+			    &(struct api_opts){ .loop = &v->loop,
+						.access = v->access,
+						.audit = v->audit,
+						.turn = v->turn,
+						.owner = v->start->owner,
+						.noid_isolation = c->noid_isolation,
+						.ports_domain = c->ports_domain },
+			    &v->api, e);
 	return r;
 }
 
@@ -278,7 +302,7 @@ static void on_ready(void *arg, int r, const struct err *e)
 		uv_stop(&v->loop);
 		return;
 	}
-	jout_u64(audit_begin(v->audit, &rec), "sandboxes", v->service->sandboxes.count);
+	jout_u64(audit_begin(v->audit, &rec), "sandboxes", service_counts(v->service).sandboxes);
 	audit_end(v->audit, NULL);
 	/* Not before it is stored: with that the supervisor shows a new token, and forgets it. */
 	turn_after(v->turn, &v->stored, tell_ready, v);
@@ -330,8 +354,8 @@ static int become(const char *user, struct err *e)
 }
 
 /*
- * Found while we are root, and started by its descriptor: it may lie where the API's user cannot get, such as below
- * somebody's home.
+ * Opened as root, and started by its descriptor: the API's user may not be able to enter its folder, for example a home
+ * folder.
  */
 static int find_tar(struct serve *v, struct err *e)
 {
@@ -350,6 +374,29 @@ static int find_tar(struct serve *v, struct err *e)
 		return err_sys(e, ERR_INTERNAL, fd, "open cloche-tar");
 	snprintf(v->tar, sizeof(v->tar), "/proc/self/fd/%d", fd); /* for as long as we live */
 	return 0;
+}
+
+/* Likewise. It is read, and started in sandboxes only. Without it there are no shell contexts. */
+static void find_shell_kernel(struct serve *v)
+{
+	char path[512];
+	int fd = program_path("cloche-shell-kernel", path, sizeof(path), NULL) < 0 ?
+			 -1 :
+			 sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+
+	v->shell_kernel = fd < 0 ? -1 : sys_fcntl(fd, F_DUPFD_CLOEXEC, 64);
+	fd_close(fd);
+}
+
+static void find_devices_program(struct serve *v)
+{
+	char path[512];
+	int fd = program_path("cloche-devices", path, sizeof(path), NULL) < 0 ?
+			 -1 :
+			 sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+
+	v->devices_program = fd < 0 ? -1 : sys_fcntl(fd, F_DUPFD_CLOEXEC, 64);
+	fd_close(fd);
 }
 
 static int begin(struct serve *v, struct err *e)
@@ -372,6 +419,12 @@ static int begin(struct serve *v, struct err *e)
 	r = http_server_new(&h, &v->http, e);
 	if (r == 0)
 		r = find_tar(v, e);
+	if (r == 0)
+		find_shell_kernel(v);
+	if (r == 0)
+		find_devices_program(v);
+	if (r == 0)
+		r = image_files_read(c, &v->image, e);
 	if (r == 0)
 		r = become(c->user, e);
 	if (r == 0)

@@ -1,3 +1,4 @@
+/* Compares the database with the mark in the data folder. */
 #include "daemon/state_check.h"
 #include "base/base.h"
 #include "base/id.h"
@@ -18,9 +19,10 @@
 #define UNFINISHED "unfinished" /* in the quarantine */
 
 /*
- * What a database is. Rows of what was just made ("late") are still good, unless they came with the database of somebody else: then
- * they are moved first, so that one who continues need not know. The log is moved before the database: a database that has lost
- * its log is found to be old, but a log without a database would be removed.
+ * Names of a database's files, in the order in which they are moved. Pending rows ("late") are still good, unless they
+ * belong to another database: then they are moved first, so that an interrupted move can be continued without them. The
+ * log is moved before the database: a database without its log is recognized as old, but a log without a database would
+ * be removed.
  */
 static const char *const names[] = { STATE_DB "-late", STATE_DB "-wal", STATE_DB "-shm", STATE_DB, WITNESS_FILE };
 
@@ -83,7 +85,8 @@ static void look_around(const struct places *p, struct beside *ret)
 {
 	const struct daemon_config *c = &p->config;
 
-	ret->layers = c->layers[0] ? count_names(AT_FDCWD, c->layers, id_valid) : count_names(p->data, "layers", id_valid);
+	ret->layers =
+		c->layers[0] ? count_names(AT_FDCWD, c->layers, id_valid) : count_names(p->data, "layers", id_valid);
 	ret->layers += count_names(p->data, "disks", id_valid);
 	ret->notes = count_names(p->data, NOTES_FOLDER, is_note);
 	ret->live = count_live(p->state);
@@ -220,7 +223,8 @@ static int move_database(const struct places *p, bool foreign, struct err *e)
 /* An earlier start was killed while it moved a database. */
 static bool is_unfinished(const struct places *p)
 {
-	AUTO_CLOSE int dir = sys_openat(p->data, STATE_QUARANTINE "/" UNFINISHED, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_CLOSE int dir = sys_openat(p->data, STATE_QUARANTINE "/" UNFINISHED,
+					O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 
 	for (size_t i = 0; dir >= 0 && i < ARRAY_LEN(names); i++)
 		if (faccessat(dir, names[i], F_OK, AT_SYMLINK_NOFOLLOW) == 0)
@@ -262,7 +266,10 @@ static int read_manifests(const struct places *p, struct state_found *ret, struc
 	int r = 0;
 
 	while (r == 0 && dir && (x = readdir(dir))) {
-		AUTO_CLOSE int layer = id_valid(x->d_name) ? sys_openat(fd, x->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) : -1;
+		AUTO_CLOSE int layer =
+			id_valid(x->d_name) ?
+				sys_openat(fd, x->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) :
+				-1;
 		struct manifest m, *more;
 
 		/* An unsettled one belongs to a fork, whose sandboxes need it: it is no checkpoint. */
@@ -292,7 +299,8 @@ int state_check(const struct places *p, bool recover, struct state_found *ret, s
 
 	if (is_unfinished(p)) {
 		if (!recover) {
-			err_set(e, ERR_CONFLICT, -EBADMSG, "data folder '%.80s': a start with --recover was interrupted while it moved the database",
+			err_set(e, ERR_CONFLICT, -EBADMSG,
+				"data folder '%.80s': a start with --recover was interrupted while it moved the database",
 				p->config.data);
 			err_remedy(e, "start with --recover again");
 			return -EBADMSG;

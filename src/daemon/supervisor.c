@@ -1,3 +1,4 @@
+/* Starts, watches and ends the daemon's processes. */
 #include "daemon/supervisor.h"
 #include "base/base.h"
 #include "base/score.h"
@@ -44,7 +45,7 @@ struct supervisor {
 	const struct supervisor_opts *o;
 	struct places places;
 	struct child api, warden, egress;
-	int egress_program; /* O_PATH: it may lie where its user cannot get */
+	int egress_program; /* O_PATH: egress's user may not be able to enter its folder */
 	int signals, life[2];
 	int ready; /* what the API process says; -1 after it did */
 	bool was_ready;
@@ -158,7 +159,7 @@ static int start_api(struct supervisor *s, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "fork") : child_started(&s->api, pid, e);
 }
 
-#define WARDEN_ARGS 72
+#define WARDEN_ARGS 112
 
 struct warden_args {
 	char *argv[WARDEN_ARGS];
@@ -205,7 +206,10 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 	snprintf(a->vm_ready, sizeof(a->vm_ready), "%u", c->vm_ready);
 	add_arg(a, "--vm", a->vm);
 	add_arg(a, "--vm-ready", a->vm_ready);
-	add_arg(a, "--vm-accel", c->vm_accel);
+	add_arg(a, "--vm-accel",
+		!strcmp(c->vm_accel, "kvm") ? "2" :
+		!strcmp(c->vm_accel, "tcg") ? "1" :
+					      "0"); /* enum env_accel */
 	snprintf(a->sockets, sizeof(a->sockets), "%u", c->sandbox_sockets);
 	add_arg(a, "--sockets", a->sockets);
 	snprintf(a->share, sizeof(a->share), "%u", c->tenant_share);
@@ -220,6 +224,10 @@ static void warden_command(const struct supervisor *s, struct warden_args *a)
 		add_arg(a, "--images", c->images);
 	for (unsigned i = 0; i < c->nallow_mount; i++)
 		add_arg(a, "--allow-mount", c->allow_mount[i]);
+	for (unsigned i = 0; i < c->nallow_device; i++)
+		add_arg(a, "--allow-device", c->allow_device[i]);
+	if (c->cdi_folders[0])
+		add_arg(a, "--cdi", c->cdi_folders);
 }
 
 static int start_warden(struct supervisor *s, struct err *e)
@@ -415,8 +423,8 @@ static void died(struct supervisor *s, struct child *c, int status)
 	}
 	pause = restart_after(&c->restart, now_ms(), WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	/*
-	 * What comes from sandboxes may be what kills it. Those without a network, and the API, need not suffer: it is
-	 * tried again in a while, and until then there is no way out.
+	 * Traffic of sandboxes may be what kills it. Sandboxes without a network, and the API, must not suffer from
+	 * that: it is started again after a pause, and until then sandboxes have no network.
 	 */
 	if (pause < 0 && c == &s->egress) {
 		log_error("%s: %d times within %d s; the next start is in %d s, until then sandboxes have no network",
@@ -559,10 +567,8 @@ static void do_due(struct supervisor *s)
 static int turn(struct supervisor *s, struct err *e)
 {
 	struct pollfd p[] = {
-		{ .fd = s->signals, .events = POLLIN },
-		{ .fd = s->api.pidfd, .events = POLLIN },
-		{ .fd = s->warden.pidfd, .events = POLLIN },
-		{ .fd = s->ready, .events = POLLIN },
+		{ .fd = s->signals, .events = POLLIN },	     { .fd = s->api.pidfd, .events = POLLIN },
+		{ .fd = s->warden.pidfd, .events = POLLIN }, { .fd = s->ready, .events = POLLIN },
 		{ .fd = s->egress.pidfd, .events = POLLIN },
 	};
 	uint64_t t = next_time(s), now = now_ms();
@@ -628,7 +634,7 @@ static void try_kvm(struct supervisor *s)
 	if (strcmp(accel, "auto") || (t.state != KVM_WORKS && t.state != KVM_NESTED))
 		return;
 	/* What a boot has shown counts more. */
-	if (vm_verdict_load(&v) == 0) {
+	if (vm_verdict_load(-1, &v) == 0) {
 		s->kvm = v.kvm;
 		memcpy(s->accel_why, v.why, sizeof(s->accel_why));
 	} else if (t.state == KVM_NESTED) {
@@ -649,14 +655,18 @@ static int get_keys(struct supervisor *s, struct err *e)
 			return err_wrap(e, r, "secrets_key_command");
 	}
 	if (c->secrets_old_key_command[0]) {
-		r = key_command_run(c->secrets_old_key_command, KEY_COMMAND_MS, s->old_key, sizeof(s->old_key), &s->old_key_len, e);
+		r = key_command_run(c->secrets_old_key_command, KEY_COMMAND_MS, s->old_key, sizeof(s->old_key),
+				    &s->old_key_len, e);
 		if (r < 0)
 			return err_wrap(e, r, "secrets_old_key_command");
 	}
 	if (c->encrypt_memory) {
 		char data[32];
-		struct vault_opts o = { .data = data, .given = s->key_len ? s->key : NULL, .given_len = s->key_len,
-					.old = s->old_key_len ? s->old_key : NULL, .old_len = s->old_key_len };
+		struct vault_opts o = { .data = data,
+					.given = s->key_len ? s->key : NULL,
+					.given_len = s->key_len,
+					.old = s->old_key_len ? s->old_key : NULL,
+					.old_len = s->old_key_len };
 
 		/* Its path may be closed to its user. */
 		snprintf(data, sizeof(data), "/proc/self/fd/%d", s->places.data);

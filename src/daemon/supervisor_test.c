@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STUBBORN 4711 /* connections: a test that wants an API process that does not end by itself */
+#define STUBBORN 4711 /* connections: for tests with an API process that does not end by itself */
 
 static struct {
 	char base[64], data[220], warden[512], egress[512];
@@ -82,12 +82,12 @@ static int serve(const struct daemon_start *s)
 	if (access(s->config->data, R_OK | W_OK | X_OK) < 0)
 		return 3;
 	if (!strcmp(s->config->noid_isolation, "vm"))
-		return 77; /* a test that wants a failed start */
+		return 77; /* for tests of a failed start */
 	close(open("state.db", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 	if (write(s->ready, "!", 1) != 1)
 		return 4;
 	if (s->config->audit_output)
-		return 0; /* a test that wants one that never stays */
+		return 0; /* for tests with an API process that always ends */
 	while (poll(p, 3, -1) > 0 && !p[2].revents)
 		for (int i = 0; i < 2; i++)
 			if (p[i].revents)
@@ -183,8 +183,8 @@ static int stop(int sig)
 
 static void clean(void)
 {
-	static const char *const names[] = { "lock", "state.db", "first-start", "cloche.sock", "warden.sock", "egress.sock", "token",
-						"layers/lock" };
+	static const char *const names[] = { "lock",	    "state.db",	   "first-start", "cloche.sock",
+					     "warden.sock", "egress.sock", "token",	  "layers/lock" };
 	char path[300];
 
 	fd_close(d.out);
@@ -203,7 +203,8 @@ static void clean(void)
 /* What the API's place answers: its pid; 0 when it cannot be reached. */
 static pid_t ask(char *rest, size_t size)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)d.port),
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)d.port),
 				 .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	AUTO_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	char text[300] = "";
@@ -380,7 +381,11 @@ TEST(a_warden_that_is_killed_comes_back_and_finds_its_sandbox)
 	struct warden_receipt receipt;
 	struct client_sandbox sandbox;
 	const struct sandbox_spec spec = {
-		.image = "host", .hostname = "sandbox", .workdir = "/home/user", .uid = 1000, .gid = 1000,
+		.image = "host",
+		.hostname = "sandbox",
+		.workdir = "/home/user",
+		.uid = 1000,
+		.gid = 1000,
 		.limits = { .memory = 64 << 20, .disk = 16 << 20, .pids = 32 },
 	};
 	struct client *c;
@@ -405,7 +410,7 @@ TEST(a_warden_that_is_killed_comes_back_and_finds_its_sandbox)
 	CHECK_EQ(handle, sandbox.handle);
 	CHECK_EQ(ask(NULL, 0), api);
 	client_free(c);
-	/* It outlives the daemon, until one is told to end all. */
+	/* It outlives the daemon, until a daemon is to end all. */
 	CHECK_EQ(stop(SIGTERM), 0);
 	CHECK_EQ(readable(sandbox.pidfd, 300), 0);
 	CHECK(has_state());

@@ -1,3 +1,4 @@
+/* Writes the first admin token to a file. */
 #include "daemon/token_file.h"
 #include "base/base.h"
 #include "base/sys.h"

@@ -1,3 +1,4 @@
+/* Counts what is used of a budget, and holds up what is too fast. */
 #include "egress/budget.h"
 #include "base/base.h"
 
@@ -55,16 +56,14 @@ static uint64_t burst(const struct meter *m)
 static void refill(struct meter *m, uint64_t now)
 {
 	uint64_t most = burst(m), ns = now - m->bucket.at, rate = m->budget.bandwidth;
-	uint64_t full = ns / SEC >= 60 ? most : 0;
+	const bool full = ns / SEC >= 60;
 
-	if (!m->bucket.at) {
-		m->bucket.bytes = (int64_t)most;
-	} else if (full || rate > UINT64_MAX / SEC / 64) {
+	if (!m->bucket.at || full || rate > UINT64_MAX / SEC / 64) {
 		m->bucket.bytes = (int64_t)most;
 	} else {
 		uint64_t more = ns * rate / SEC;
 
-		/* What is less than a byte is not lost: the time goes on only by what was given. */
+		/* Fractions of a byte are not lost: the time only advances by the bytes that were added. */
 		if (!more)
 			return;
 		m->bucket.bytes += (int64_t)more;

@@ -6,7 +6,7 @@
 #include "egress/msg.h"
 #include "egress/names.h"
 
-/* A bucket of bytes that fills at a rate; it may be overdrawn by what was on its way, and then has to recover. */
+/* A bucket of bytes that fills at a rate. Bytes that were in transit may overdraw it; then it has to recover first. */
 struct bucket {
 	int64_t bytes;
 	uint64_t at; /* ns */
@@ -29,7 +29,7 @@ struct tree {
 /* NULL: another stream may begin. Else why not: a constant text. */
 const char *meter_stream(const struct meter *m, const struct meter *tree);
 const char *meter_dns(const struct meter *m, const struct meter *tree);
-/* How many bytes may go on now: 0 and *ret_why when a budget is used up, 0 and *ret_wait (ns) when it is too early. */
+/* How many bytes may move now: 0 and *ret_why when a budget is used up, 0 and *ret_wait (ns) when it is too early. */
 uint64_t meter_bytes(struct meter *m, struct meter *tree, bool out, uint64_t now, uint64_t *ret_wait,
 		     const char **ret_why);
 void meter_used(struct meter *m, bool out, uint64_t bytes);

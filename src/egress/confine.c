@@ -1,3 +1,4 @@
+/* Confines cloche-egress: its limits, its filter, its files. */
 #include "egress/confine.h"
 #include "base/base.h"
 #include "linux/caps.h"
@@ -11,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+/* clang-format off */
 static const int allowed[] = {
 	/* bytes and descriptors */
 	SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(readv), SCMP_SYS(writev), SCMP_SYS(pread64), SCMP_SYS(close),
@@ -35,6 +37,7 @@ static const int allowed[] = {
 	/* less and less files */
 	SCMP_SYS(landlock_create_ruleset), SCMP_SYS(landlock_restrict_self),
 };
+/* clang-format on */
 
 /* Netlink: which addresses this host has. */
 static const int families[] = { AF_INET, AF_INET6, AF_NETLINK };
@@ -75,8 +78,8 @@ static int allow_sched_batch(scmp_filter_ctx c)
 
 static int filter(void)
 {
-	const scmp_datum_t writing = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_PATH |
-				     (O_TMPFILE & ~O_DIRECTORY);
+	const scmp_datum_t writing =
+		O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_PATH | (O_TMPFILE & ~O_DIRECTORY);
 	scmp_filter_ctx c = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int r = c ? 0 : -ENOMEM;
 

@@ -24,7 +24,8 @@ static int binds(void)
 
 static int connects(uint16_t port)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port),
+	struct sockaddr_in to = { .sin_family = AF_INET,
+				  .sin_port = htons(port),
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int r = connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 ? errno : 0;
@@ -41,10 +42,10 @@ static int inside(uint16_t port, int abi)
 	int r = 0;
 
 	(void)none;
-#define WANT(what)               \
-	do {                     \
-		if (!(what))     \
-			return __LINE__; \
+#define WANT(what)                                                                                                     \
+	do {                                                                                                           \
+		if (!(what))                                                                                           \
+			return __LINE__;                                                                               \
 	} while (0)
 #ifndef TEST_SANITIZED
 	r = confine(&e);

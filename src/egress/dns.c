@@ -1,3 +1,4 @@
+/* Answers the DNS requests of a sandbox. */
 #include "egress/dns.h"
 #include "base/base.h"
 #include "egress/report.h"
@@ -9,7 +10,7 @@
 #define HEAD 12U
 #define A_TURN 8
 #define A_SECOND 200U /* queries answered properly */
-#define CONNS 32U /* by TCP, at once; a machine's come all that way (vm/guest/net.c), some while those before them end */
+#define CONNS 32U /* TCP connections; all queries of a virtual machine come by TCP (vm/guest/net.c) */
 #define CONN_PATIENCE (10 * LOOP_SEC)
 #define ASKED 8U /* refused queries of a sandbox that wait for the owner's word */
 #define WHO_PATIENCE (500 * LOOP_MS) /* it takes a millisecond as a rule; resolvers wait for two seconds */
@@ -150,7 +151,8 @@ static enum dns_code decide(struct sandbox *b, const struct dns_question *q, uin
 	b->tree->meter.counts.dns++;
 	if (!q->name[0] || !policy_knows(b->policy, sandbox_outer(b), q->name)) {
 		refused(b, q, EGRESS_V_DENIED,
-			b->policy->mode == EGRESS_NONE ? "the sandbox has no network" : "no rule names this host", ret_news);
+			b->policy->mode == EGRESS_NONE ? "the sandbox has no network" : "no rule names this host",
+			ret_news);
 		return DNS_NO_NAME;
 	}
 	if (q->type != DNS_A && q->type != DNS_AAAA)
@@ -218,7 +220,9 @@ static void post(struct sandbox *b, struct dns_mail *mail, uint8_t *data, size_t
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(mail->to))] = { 0 };
 	struct iovec v = { data, len };
-	struct msghdr m = { .msg_name = &mail->from, .msg_namelen = sizeof(mail->from), .msg_iov = &v, .msg_iovlen = 1 };
+	struct msghdr m = {
+		.msg_name = &mail->from, .msg_namelen = sizeof(mail->from), .msg_iov = &v, .msg_iovlen = 1
+	};
 
 	if (mail->has_to) {
 		struct cmsghdr *c = (struct cmsghdr *)(void *)control;
@@ -298,8 +302,14 @@ static struct dns_asked *ask(struct sandbox *b, const struct dns_mail *mail, con
 	a = family == w.family ? calloc(1, sizeof(*a)) : NULL;
 	if (!a)
 		return NULL;
-	*a = (struct dns_asked){ .b = b, .next = b->dns_asked, .timer.due = asked_late, .news = *news, .mail = *mail,
-				 .tcp = conn != NULL, .conn = conn, .len = len };
+	*a = (struct dns_asked){ .b = b,
+				 .next = b->dns_asked,
+				 .timer.due = asked_late,
+				 .news = *news,
+				 .mail = *mail,
+				 .tcp = conn != NULL,
+				 .conn = conn,
+				 .len = len };
 	memcpy(a->answer, answer, len);
 	if (loop_timer_set(&g->loop, &a->timer, g->loop.now + WHO_PATIENCE) < 0 || !(a->who = report_who(b, &w))) {
 		loop_timer_stop(&g->loop, &a->timer);
@@ -318,8 +328,12 @@ static ssize_t fetch(struct sandbox *b, uint8_t *query, size_t size, struct dns_
 {
 	_Alignas(struct cmsghdr) char control[256];
 	struct iovec v = { query, size };
-	struct msghdr m = { .msg_name = &ret->from, .msg_namelen = sizeof(ret->from), .msg_iov = &v, .msg_iovlen = 1,
-			    .msg_control = control, .msg_controllen = sizeof(control) };
+	struct msghdr m = { .msg_name = &ret->from,
+			    .msg_namelen = sizeof(ret->from),
+			    .msg_iov = &v,
+			    .msg_iovlen = 1,
+			    .msg_control = control,
+			    .msg_controllen = sizeof(control) };
 	ssize_t n = recvmsg(b->udp.fd, &m, MSG_DONTWAIT);
 
 	ret->has_to = false;

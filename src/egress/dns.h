@@ -33,6 +33,6 @@ struct sandbox;
 bool dns_turn(struct sandbox *b);
 void dns_accept(struct sandbox *b); /* the TCP one */
 void dns_close(struct sandbox *b); /* connections, and queries that wait for a THEY */
-/* The owner's answer to the WHO of a query, if one has that number. */
+/* The owner's answer (EGRESS_THEY) to the EGRESS_WHO of a query, if one has that number. */
 struct egress_they;
 void dns_they(struct sandbox *b, uint32_t seq, const struct egress_they *t);

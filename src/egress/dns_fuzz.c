@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		assert(n >= 12 && n <= DNS_ANSWER_MAX);
 		assert(!memcmp(out, data, 2) && out[2] & 0x80 && (out[3] & 0x0f) == codes[i]);
 		assert(get16(out + 4) <= 1 && get16(out + 6) == (with && q.end) && !get16(out + 8) && !get16(out + 10));
-		/* Nobody is amplified: an answer is the question and one record. */
+		/* No amplification: an answer is not longer than the question and one record. */
 		assert(n <= size + 12 + 16);
 	}
 	return 0;

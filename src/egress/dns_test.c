@@ -33,9 +33,18 @@ TEST(names_that_no_host_has_are_none)
 	CHECK_STR(q.name, "");
 	CHECK_EQ(parse("\3a b\3com", 9), 0);
 	CHECK_STR(q.name, "");
-	CHECK_EQ(parse("\3""127\1""0\1""0\1""1", 11), 0);
+	CHECK_EQ(parse("\3"
+		       "127\1"
+		       "0\1"
+		       "0\1"
+		       "1",
+		       11),
+		 0);
 	CHECK_STR(q.name, "");
-	CHECK_EQ(parse("\12""2130706433", 12), 0);
+	CHECK_EQ(parse("\12"
+		       "2130706433",
+		       12),
+		 0);
 	CHECK_STR(q.name, "");
 }
 

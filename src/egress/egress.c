@@ -1,3 +1,4 @@
+/* Makes and ends the state of cloche-egress. */
 #include "egress/egress.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -65,7 +66,7 @@ static int set_config(struct egress *g, const struct egress_msg *m)
 
 	if (r < 0)
 		return r;
-	/* An owner that comes back says the same again: running queries go on then. */
+	/* After a restart an owner sends the same configuration again; then running queries continue. */
 	if (g->config && g->config_len == m->len && !memcmp(g->config, m->payload, m->len))
 		return 0;
 	r = resolve_new(&g->loop, c.resolver, c.host, c.hosts, &resolve, &e);

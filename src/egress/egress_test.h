@@ -198,7 +198,8 @@ static inline int cell_dial(const struct world *w, const struct cell *c, const c
 		return -1;
 	fd_patience(fd);
 	if (is6)
-		r = inet_pton(AF_INET6, addr, &v6.sin6_addr) == 1 ? connect(fd, (struct sockaddr *)&v6, sizeof(v6)) : -1;
+		r = inet_pton(AF_INET6, addr, &v6.sin6_addr) == 1 ? connect(fd, (struct sockaddr *)&v6, sizeof(v6)) :
+								    -1;
 	else
 		r = inet_pton(AF_INET, addr, &v4.sin_addr) == 1 ? connect(fd, (struct sockaddr *)&v4, sizeof(v4)) : -1;
 	if (r < 0) {
@@ -211,7 +212,8 @@ static inline int cell_dial(const struct world *w, const struct cell *c, const c
 }
 
 /* A question, asked: the socket it was asked with, or -1; *ret_len bytes. */
-static inline int cell_query(const struct world *w, const struct cell *c, const char *name, uint16_t type, size_t *ret_len)
+static inline int cell_query(const struct world *w, const struct cell *c, const char *name, uint16_t type,
+			     size_t *ret_len)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(0xc6120001) };
 	uint8_t q[512] = { 1, 2, 1, 0, 0, 1 };

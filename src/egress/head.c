@@ -1,3 +1,4 @@
+/* Parses the head of an HTTP/1 request, and writes it again. */
 #include "egress/head.h"
 
 #include <llhttp.h>
@@ -13,8 +14,8 @@
 #define METHOD_MAX 1024U /* no server takes a longer one */
 #define LATE_MAX (1U << 20) /* no server waits longer than that for the end of a first line */
 
-static const char *const methods[] = { "GET ",     "HEAD ",   "POST ",  "PUT ",	  "DELETE ",
-				       "OPTIONS ", "PATCH ",  "TRACE ", "CONNECT ", "PRI " };
+static const char *const methods[] = { "GET ",	   "HEAD ",  "POST ",  "PUT ",	   "DELETE ",
+				       "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI " };
 
 static enum look bad(const char **ret_why, const char *why)
 {

@@ -63,11 +63,13 @@ TEST(hosts_can_be_addresses)
 
 TEST(a_host_must_be_one_and_strict)
 {
-	static const char *const bad[] = { "a.test.", "user@a.test", "a.test#b", "a.test/b", "2130706433", "0x7f000001",
-					   "127.1",   "0177.0.0.1",  "a b",	 "",	     "a.test:",	   "a.test:080",
-					   "a.test:0", "a.test:65536", "[::1", "::1", "[127.0.0.1]", "a.test,b.test",
-					   "*.a.test",
-					   "a.test:80:80", "[::1]80", "\xc3\xb6.test", "[fe80::1%1]" };
+	static const char *const bad[] = {
+		"a.test.",    "user@a.test",   "a.test#b",	"a.test/b",	"2130706433",
+		"0x7f000001", "127.1",	       "0177.0.0.1",	"a b",		"",
+		"a.test:",    "a.test:080",    "a.test:0",	"a.test:65536", "[::1",
+		"::1",	      "[127.0.0.1]",   "a.test,b.test", "*.a.test",	"a.test:80:80",
+		"[::1]80",    "\xc3\xb6.test", "[fe80::1%1]"
+	};
 	char text[200];
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -181,9 +183,9 @@ TEST(connect_says_where)
 
 TEST(other_protocols_are_told)
 {
-	static const char *const other[] = { "SSH-2.0-x\r\n", "EHLO x\r\n", "\x16\x03\x01", "*1\r\n$4\r\nPING\r\n",
-					     "{\"a\":1}",
-					     "get key\r\n", "a1 LOGIN x\r\n", "G\n", "GETX y\r\n" };
+	static const char *const other[] = { "SSH-2.0-x\r\n",	     "EHLO x\r\n", "\x16\x03\x01",
+					     "*1\r\n$4\r\nPING\r\n", "{\"a\":1}",  "get key\r\n",
+					     "a1 LOGIN x\r\n",	     "G\n",	   "GETX y\r\n" };
 
 	for (size_t i = 0; i < ARRAY_LEN(other); i++)
 		if (look(other[i]) != LOOK_NOT)
@@ -209,8 +211,7 @@ static bool late(struct head_late *l, const char *text)
 TEST(a_request_that_comes_slowly_is_found_out)
 {
 	static const char *const found[] = { "FOO / HTTP/1.1\r\n", "\r\n\r\nFOO / hTTp/1.1\r\n",
-					     "GET http://b.test/\r\n",
-					     "x HHTTP/", "POST /\n" };
+					     "GET http://b.test/\r\n", "x HHTTP/", "POST /\n" };
 	static const char *const fine[] = { "x\n", "SSH-2.0\r\nFOO / HTTP/1.1\r\n", "\x01 HTTP/1.1", "PUTX\r\n",
 					    "G\n" };
 	char line[64] = "hello";
@@ -236,12 +237,13 @@ TEST(a_request_that_comes_slowly_is_found_out)
 	CHECK(l.done);
 }
 
-/* What Python's split() takes for a space, and what stands in a line of a method that only some servers know. */
+/* Characters that Python's split() takes for a space, and request lines with methods that only some servers know. */
 TEST(a_request_that_only_some_servers_read_is_one)
 {
-	static const char *const found[] = { "GET\v/ HTTP/1.1\r\n",   "\fGET / HTTP/1.1\r\n",   "\x1fGET / HTTP/1.1\r\n",
-					     "\xa0GET / HTTP/1.1\r\n", "GET\x85/\x1cHTTP/1.1\r\n", "FOO /\x01 HTTP/1.1\r\n",
-					     "FOO\v/\x7f HTTP/1.1\r\n", "POST\v/\r\n" };
+	static const char *const found[] = { "GET\v/ HTTP/1.1\r\n",	 "\fGET / HTTP/1.1\r\n",
+					     "\x1fGET / HTTP/1.1\r\n",	 "\xa0GET / HTTP/1.1\r\n",
+					     "GET\x85/\x1cHTTP/1.1\r\n", "FOO /\x01 HTTP/1.1\r\n",
+					     "FOO\v/\x7f HTTP/1.1\r\n",	 "POST\v/\r\n" };
 	struct head_late l = { 0 };
 
 	for (size_t i = 0; i < ARRAY_LEN(found); i++) {

@@ -1,3 +1,4 @@
+/* Finds the server's name in a TLS ClientHello. */
 #include "egress/hello.h"
 
 #include "base/base.h"
@@ -161,7 +162,8 @@ enum look hello_look_odd(const uint8_t *d, size_t len, const char **ret_why)
 		return LOOK_NOT;
 	if (d[0] == RECORD_ALERT) {
 		/* Servers skip warnings, and some do not look at the version. */
-		if ((len > 1 && d[1] >= 0x10) || (len > 3 && d[3]) || (len > 4 && d[4] != 2) || (len > 5 && d[5] != 1 && d[5] != 2))
+		if ((len > 1 && d[1] >= 0x10) || (len > 3 && d[3]) || (len > 4 && d[4] != 2) ||
+		    (len > 5 && d[5] != 1 && d[5] != 2))
 			return LOOK_NOT;
 		return len < 6 ? LOOK_MORE : bad(ret_why, "TLS does not begin with a ClientHello");
 	}
@@ -216,8 +218,9 @@ enum look hello_look(const uint8_t *data, size_t len, struct hello *ret, const c
 /* One that is in so small pieces that its random is not in the first is taken for one: then the client is looked at. */
 enum look hello_retry(const uint8_t *d, size_t len)
 {
-	static const uint8_t random[32] = { 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
-					    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c };
+	static const uint8_t random[32] = { 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c,
+					    0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb,
+					    0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c };
 
 	if (len && d[0] != RECORD_HANDSHAKE)
 		return LOOK_NOT;

@@ -1,4 +1,4 @@
-/* A ClientHello from a stranger, whole and in every beginning: what was told once is never taken back. */
+/* A hostile ClientHello, whole and cut at every length: more bytes never change a result that was final. */
 #include "egress/hello.h"
 
 #include "base/base.h"

@@ -1,3 +1,4 @@
+/* Adds headers with secrets to requests. */
 #include "egress/inject.h"
 
 #include <openssl/crypto.h>
@@ -51,9 +52,10 @@ static bool is_token(const char *p)
 /* Headers that decide where a request ends or which host it is for. */
 static bool frames(const char *field)
 {
-	static const char *const own[] = { "host",    "content-length", "transfer-encoding", "connection",
-					   "upgrade", "expect",		"te",		     "trailer",
-					   "keep-alive", "proxy-connection" };
+	static const char *const own[] = {
+		"host", "content-length", "transfer-encoding", "connection",	  "upgrade", "expect",
+		"te",	"trailer",	  "keep-alive",	       "proxy-connection"
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(own); i++)
 		if (!strcasecmp(field, own[i]))
@@ -171,7 +173,7 @@ static int add_past(struct inject *in, const char *value)
 	return in->past[in->npast] ? (int)(in->npast++ & 0) : -ENOMEM;
 }
 
-/* An answer to what was asked before may still be on its way. */
+/* Keeps the values of the policy before: an answer to an earlier request may still arrive. */
 static int remember(struct inject *in, const struct inject *before)
 {
 	int r = 0;
@@ -201,7 +203,8 @@ struct mask *inject_mask(struct inject *in)
 	return mask_new(v, n, &in->mask) == 0 ? in->mask : NULL;
 }
 
-int inject_new(const struct egress_inject *list, uint32_t n, const struct inject *before, struct inject **ret, struct err *e)
+int inject_new(const struct egress_inject *list, uint32_t n, const struct inject *before, struct inject **ret,
+	       struct err *e)
 {
 	struct inject *in;
 	int r = 0;

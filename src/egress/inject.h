@@ -19,7 +19,8 @@ struct inject;
  * "field=value", value encoded, in place of every parameter of that name. @before, or NULL: what was injected until now;
  * answers may still contain those values.
  */
-int inject_new(const struct egress_inject *list, uint32_t n, const struct inject *before, struct inject **ret, struct err *e);
+int inject_new(const struct egress_inject *list, uint32_t n, const struct inject *before, struct inject **ret,
+	       struct err *e);
 struct inject *inject_ref(struct inject *in);
 void inject_unref(struct inject *in); /* NULL is fine */
 
@@ -29,7 +30,8 @@ bool inject_wants(const struct inject *in, const char *name, uint16_t port, bool
 void inject_secrets(const struct inject *in, const char *name, uint16_t port, bool tls, char *out, size_t size);
 /* A mask of all values that an answer must not contain, made by the first call. NULL: no memory. */
 struct mask *inject_mask(struct inject *in);
-size_t inject_size(const struct inject *in); /* NULL: nothing is added, here and below; by how much a head can become longer */
+/* NULL: nothing is added, here and below; by how much a head can become longer */
+size_t inject_size(const struct inject *in);
 /*
  * The head as that server is to see it: where something is added, without what would have answers compressed; behind what @out has: target as a path, what the sandbox sent under the same
  * names left out, values added. -E2BIG, -ENOMEM. The caller wipes @out, and gave it its whole memory before.

@@ -20,7 +20,8 @@ static int count(void *arg, const char *data, const struct head_field *f)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct egress_inject list[] = { { EGRESS_HEADER, true, 443, "a.test", "X-Key", "value", "H", 0, 0 },
+	static const struct egress_inject list[] = { { EGRESS_HEADER, true, 443, "a.test", "X-Key", "value", "H", 0,
+						       0 },
 						     { EGRESS_QUERY, true, 443, "a.test", "key", "a b", "Q", 0, 0 } };
 	static struct inject *in;
 	struct buf out = BUF_INIT(HEAD_MAX + INJECT_ADDED_MAX);

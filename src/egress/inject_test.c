@@ -4,7 +4,10 @@
 #include "base/test.h"
 
 #define PLAIN "Accept-Encoding: identity\r\n"
-#define HEADER { EGRESS_HEADER, true, 443, "api.test", "Authorization", "Bearer abc", "K", 0, 0 }
+#define HEADER                                                                                                         \
+	{                                                                                                              \
+		EGRESS_HEADER, true, 443, "api.test", "Authorization", "Bearer abc", "K", 0, 0                         \
+	}
 
 static struct buf out;
 
@@ -38,7 +41,8 @@ TEST(a_header_is_added_in_place_of_what_the_sandbox_sent)
 		  "GET /x?y HTTP/1.1\r\nHost: api.test\r\nA: b\r\nAuthorization: Bearer abc\r\n" PLAIN "\r\n");
 	CHECK_STR(made(one((struct egress_inject)HEADER), "GET / HTTP/1.1\r\nauthorization: x\r\nHost: api.test\r\n"
 							  "AUTHORIZATION: y\r\nAuthorization-2: z\r\n\r\n"),
-		  "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization-2: z\r\nAuthorization: Bearer abc\r\n" PLAIN "\r\n");
+		  "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization-2: z\r\nAuthorization: Bearer abc\r\n" PLAIN
+		  "\r\n");
 	CHECK_STR(made(one((struct egress_inject){ EGRESS_HEADER, true, 443, "api.test", "X-Api-Key", "k", "K", 0, 0 }),
 		       "GET / HTTP/1.1\r\nHost: api.test\r\nX_Api_Key: mine\r\n\r\n"),
 		  "GET / HTTP/1.1\r\nHost: api.test\r\nX-Api-Key: k\r\n" PLAIN "\r\n");
@@ -50,16 +54,17 @@ TEST(answers_are_not_to_be_compressed_where_something_is_added)
 
 	CHECK_STR(made(one((struct egress_inject)HEADER), ask),
 		  "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer abc\r\n" PLAIN "\r\n");
-	CHECK_STR(made(one((struct egress_inject){ EGRESS_HEADER, true, 443, "b.test", "X-B", "b", "B", 0, 0 }), ask), ask);
+	CHECK_STR(made(one((struct egress_inject){ EGRESS_HEADER, true, 443, "b.test", "X-B", "b", "B", 0, 0 }), ask),
+		  ask);
 }
 
 TEST(basic_is_user_and_password)
 {
 	struct egress_inject i = { EGRESS_BASIC, true, 443, "api.test", "Aladdin", "open sesame", "K", 0, 0 };
 
-	CHECK_STR(made(one(i),
-		       "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Basic eA==\r\n\r\n"),
-		  "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n" PLAIN "\r\n");
+	CHECK_STR(made(one(i), "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Basic eA==\r\n\r\n"),
+		  "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n" PLAIN
+		  "\r\n");
 }
 
 static const char *query(const char *target)

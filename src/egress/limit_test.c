@@ -11,8 +11,9 @@ static uint16_t port;
 
 static bool begin(struct egress_sandbox *b)
 {
-	static const struct egress_config config = { .resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" },
-						     .ca_file = "" };
+	static const struct egress_config config = {
+		.resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" }, .ca_file = ""
+	};
 
 	port = 0;
 	server = server_begin("127.0.0.1", &port);
@@ -126,7 +127,8 @@ TEST(who_speaks_http_is_told_of_a_budget_that_is_used_up)
 	for (int i = 0; i < 2; i++) { /* at any port, and of the proxy */
 		fd = i ? cell_dial(&w, &c, "198.18.0.1", 3128) : dial();
 		CHECK(fd >= 0);
-		CHECK(says(fd, i ? "CONNECT server.test:443 HTTP/1.1\r\n\r\n" : "GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"));
+		CHECK(says(fd, i ? "CONNECT server.test:443 HTTP/1.1\r\n\r\n" :
+				   "GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"));
 		memset(got, 0, sizeof(got));
 		CHECK(recv(fd, got, sizeof(got) - 1, 0) > 0);
 		CHECK_CONTAINS(got, "HTTP/1.1 429 Too Many Requests\r\n");
@@ -262,7 +264,10 @@ TEST(who_makes_up_names_is_not_told_about_each)
 	CHECK(finish());
 }
 
-/* A machine says itself whose its questions are: one that does not must not be why nobody else is asked. */
+/*
+ * The guest of a virtual machine answers itself which process has asked: one that does not answer must not delay the
+ * queries of other sandboxes.
+ */
 TEST(a_sandbox_of_which_nobody_says_whose_a_question_was_is_not_asked_about_and_others_are)
 {
 	struct egress_sandbox b = { 0 };
@@ -292,7 +297,7 @@ static bool may_open(pid_t pid, rlim_t most)
 	return prlimit(pid, RLIMIT_NOFILE, &l, NULL) == 0;
 }
 
-/* A queue nobody empties would keep it awake for ever. */
+/* A queue that is not emptied would keep egress awake for ever. */
 TEST(without_descriptors_who_asks_is_told_and_later_answered)
 {
 	static const uint8_t query[] = "\0\35\1\2\1\0\0\1\0\0\0\0\0\0\6server\4test\0\0\1\0\1";

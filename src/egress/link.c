@@ -1,10 +1,11 @@
+/* Receives the owner's messages and acts on them. */
 #include "egress/link.h"
 #include "base/base.h"
 #include "base/log.h"
 
 #include <sys/socket.h>
 
-#define MESSAGES 64 /* a turn: streams want theirs too */
+#define MESSAGES 64 /* per turn, so that streams get their share of it */
 
 struct link_wait {
 	struct link_wait *next;

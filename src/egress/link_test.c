@@ -52,8 +52,8 @@ static bool begin(struct side *s)
 	if (fd < 0 || bind(fd, (struct sockaddr *)&s->addr, s->addr_len) < 0)
 		return false;
 	s->addr_len = sizeof(s->addr);
-	return !getsockname(fd, (struct sockaddr *)&s->addr, &s->addr_len) && !listen(fd, 4) && loop_init(&s->loop) == 0 &&
-	       link_init(&s->link, &s->loop, fd, -1, &ops, s) == 0;
+	return !getsockname(fd, (struct sockaddr *)&s->addr, &s->addr_len) && !listen(fd, 4) &&
+	       loop_init(&s->loop) == 0 && link_init(&s->link, &s->loop, fd, -1, &ops, s) == 0;
 }
 
 static void finish(struct side *s)

@@ -1,3 +1,4 @@
+/* What all parsers of the first bytes of a stream share. */
 #include "egress/look.h"
 
 #include "base/base.h"

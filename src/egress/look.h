@@ -1,11 +1,12 @@
 /*
- * What the parsers of this folder have in common. They look at the first bytes of something, as many as are there, and
- * say one of four things; more bytes may only turn LOOK_MORE into another. They keep nothing and allocate nothing.
+ * The common part of the parsers in this folder. They read the first bytes of something, as many as are there, and
+ * return one of four results; more bytes may only change LOOK_MORE into another. They keep nothing and allocate
+ * nothing.
  *
- * Time is no way around them: when bytes were awaited long enough,
- *	no byte at all: a server that speaks first, perhaps. Connect, but the client's first bytes are looked at
+ * Waiting does not get around them: when no more bytes came for long enough,
+ *	no byte at all: perhaps a server that speaks first. Connect, but the client's first bytes are checked
  *		whenever they come, before they pass;
- *	hello_look() says MORE: refuse; head_look() says MORE: refuse if head_begun(), else see head_late().
+ *	hello_look() returns MORE: refuse; head_look() returns MORE: refuse if head_begun(), else see head_late().
  */
 #pragma once
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* Waits for sockets and timers. */
 #include "egress/loop.h"
 #include "base/base.h"
 #include "base/clock.h"

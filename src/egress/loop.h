@@ -32,7 +32,7 @@ struct loop {
 int loop_init(struct loop *l); /* 0 or -errno */
 void loop_done(struct loop *l);
 
-/* EPOLLET and what else is wanted. 0 or -errno. */
+/* @events are added to EPOLLET. 0 or -errno. */
 int loop_add(struct loop *l, struct loop_fd *f, uint32_t events);
 int loop_change(struct loop *l, struct loop_fd *f, uint32_t events);
 void loop_close(struct loop *l, struct loop_fd *f); /* closes ->fd */

@@ -61,8 +61,9 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		else
 			r = err_set(e, ERR_INVALID, -EINVAL, "unknown option or missing value: '%s'", argv[optind - 1]);
 	}
-	if (r == 0 && !o->help && (o->listen == o->owner || optind != argc || o->listen_fd > INT32_MAX ||
-				   o->owner_fd > INT32_MAX || o->parent > INT32_MAX))
+	if (r == 0 && !o->help &&
+	    (o->listen == o->owner || optind != argc || o->listen_fd > INT32_MAX || o->owner_fd > INT32_MAX ||
+	     o->parent > INT32_MAX))
 		r = err_set(e, ERR_INVALID, -EINVAL, "either --listen-fd or --owner-fd is required");
 	return r;
 }

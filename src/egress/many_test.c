@@ -13,8 +13,9 @@ static uint16_t port;
 
 static bool begin(unsigned cells)
 {
-	static const struct egress_config config = { .resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" },
-						     .ca_file = "" };
+	static const struct egress_config config = {
+		.resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" }, .ca_file = ""
+	};
 	struct rlimit most;
 
 	getrlimit(RLIMIT_NOFILE, &most);
@@ -163,7 +164,7 @@ TEST(a_sandbox_that_floods_leaves_its_neighbours_alone)
 	CHECK_EQ(cell_ask(&w, &cell[0], "server.test", 1, addr), 0);
 	CHECK_EQ(cell_ask(&w, &cell[1], "server.test", 1, addr), 0);
 	alone = round_trip(&cell[0], addr);
-	/* One opens connections as fast as it can, where nobody ever answers. */
+	/* One sandbox opens connections as fast as it can, to a server that never answers. */
 	pid[0] = fork();
 	if (pid[0] == 0) {
 		if (setns(cell[1].netns, CLONE_NEWNET) < 0)

@@ -1,3 +1,4 @@
+/* Moves the bytes of a terminated stream between its two TLS connections. */
 #include "egress/mitm.h"
 
 #include <openssl/err.h>
@@ -13,7 +14,8 @@
 #define PIECE 16384U /* read and written at a time: a TLS record */
 #define ROUNDS 32 /* of one stream before others have their turn */
 #define SHAKE_TIME (20 * LOOP_SEC)
-#define IDLE_TIME (3600 * LOOP_SEC) /* as for any stream: an answer may take long, and pending answers are not counted */
+/* as for any stream: an answer may take long, and pending answers are not counted */
+#define IDLE_TIME (3600 * LOOP_SEC)
 #define DRAIN_TIME (1 * LOOP_SEC)
 #define DRAIN_MAX (256U * 1024U)
 #define QUIET_TIME (100 * LOOP_MS) /* then a few held bytes that could begin a value are forwarded all the same */
@@ -80,7 +82,7 @@ static void end(struct mitm *m, uint8_t verdict, const char *reason)
 	ops->ended(arg, verdict, text);
 }
 
-/* ---- telling the sandbox ----------------------------------------------------------------------------------------- */
+/* ---- answers to the sandbox -------------------------------------------------------------------------------------- */
 
 static const char *status_text(int status)
 {
@@ -182,7 +184,8 @@ static void pass_head(struct mitm *m, const struct head *h)
 		return;
 	}
 	if (m->scrub)
-		scrub_asked(m->scrub, h->method_len == 4 && !memcmp(m->in.data, "HEAD", 4), h->upgrade != HEAD_NO_UPGRADE);
+		scrub_asked(m->scrub, h->method_len == 4 && !memcmp(m->in.data, "HEAD", 4),
+			    h->upgrade != HEAD_NO_UPGRADE);
 	buf_drop(&m->in, h->len);
 	m->some = true;
 	m->answered = false;
@@ -399,7 +402,7 @@ static bool write_client(struct mitm *m)
 	if (n == -EAGAIN)
 		return false;
 	if (n < 0) {
-		end(m, EGRESS_V_OK, ""); /* it does not want the answer */
+		end(m, EGRESS_V_OK, ""); /* the client has closed before the answer */
 		return true;
 	}
 	buf_drop(&m->down, (size_t)n);
@@ -469,8 +472,8 @@ static void set_timer(struct mitm *m)
 
 static void pump(struct mitm *m)
 {
-	static bool (*const steps[])(struct mitm *m) = { shake,	       read_client,  take_requests, write_server,
-							 read_server, write_client, finish };
+	static bool (*const steps[])(struct mitm * m) = { shake,       read_client,  take_requests, write_server,
+							  read_server, write_client, finish };
 	bool moved = true;
 
 	for (unsigned round = 0; moved && round < ROUNDS; round++) {

@@ -23,7 +23,10 @@ struct mitm_ops {
 	 * not, one line: the sandbox gets a 429.
 	 */
 	const char *(*request)(void *arg, bool first);
-	/* How many of @want bytes may move now, either way; 0: none, mitm_go() is called when some may. NULL: all. */
+	/*
+	 * How many of @want bytes may move now, in either direction; 0: none, mitm_go() is called when some may. NULL:
+	 * all.
+	 */
 	size_t (*may)(void *arg, size_t want);
 	/* Payload that moved: to the server, to the sandbox. false: enough, it is cut (and ->ended called). */
 	bool (*moved)(void *arg, size_t out, size_t in);

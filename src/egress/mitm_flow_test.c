@@ -1,9 +1,9 @@
-/* Bytes of every amount, both ways, and how streams end. */
+/* Transfers of many sizes in both directions, and how streams end. */
 #include "egress/mitm_test.h"
 
 #define BIG (12 * MIB)
 
-/* Bytes whose place can be told. */
+/* Bytes that depend on their position, so that shifted or lost ones are found. */
 static void pattern(char *p, size_t n, uint64_t at)
 {
 	for (size_t i = 0; i < n; i++)
@@ -107,7 +107,7 @@ TEST(a_large_body_arrives_whole)
 	down();
 }
 
-/* What TLS has begun to write it wants to be given again, however little a budget has left by then. */
+/* TLS requires that a write it has begun is repeated with as many bytes, however little a budget has left by then. */
 TEST(a_body_that_may_go_now_more_and_now_less_arrives_whole)
 {
 	up(true);
@@ -176,7 +176,10 @@ static void ws_server(struct peer *p)
 	hear_until(p, "s3cret\r\n" PLAIN "\r\n");
 	say(p, SWITCH, strlen(SWITCH));
 	hear_until(p, "there");
-	say(p, "\x81\x04""back", 6);
+	say(p,
+	    "\x81\x04"
+	    "back",
+	    6);
 	hear_until(p, NULL);
 }
 

@@ -112,7 +112,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, server) < 0)
 		abort();
 	over = false;
-	if (mitm_new(&(struct mitm_opts){ .loop = &loop, .client = client[0], .name = NAME, .port = 80, .inject = inject,
+	if (mitm_new(&(struct mitm_opts){ .loop = &loop,
+					  .client = client[0],
+					  .name = NAME,
+					  .port = 80,
+					  .inject = inject,
 					  .ops = &ops },
 		     &m, NULL) < 0)
 		abort();

@@ -1,4 +1,4 @@
-/* Whom a value reaches, and who is refused. */
+/* Which servers get a value, and which requests are refused. */
 #include "egress/mitm_test.h"
 
 static void ask_twice(struct peer *p)

@@ -48,7 +48,7 @@ static struct {
 	struct peer client, server;
 	uint64_t out, in, most;
 	unsigned requests, allowed;
-	unsigned uneven; /* 0: all may go that is wanted; else every third time a little, and sockets take little, too */
+	unsigned uneven; /* 0: all requested bytes may move; else every third time a few, and sockets take few, too */
 	unsigned pending; /* threads */
 	int go[2]; /* a pipe: the server waits for a byte of the test */
 	bool ended;

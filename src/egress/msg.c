@@ -1,3 +1,4 @@
+/* Writes and reads messages between cloche-egress and its owner. */
 #include "egress/msg.h"
 #include "base/base.h"
 #include "proto/net_rule.h"
@@ -54,7 +55,9 @@ int egress_decode(const uint8_t *data, size_t len, struct egress_msg *ret)
 	uint8_t version = wire_get_u8(&r);
 
 	m.type = wire_get_u8(&r);
-	if (wire_get_u8(&r) | wire_get_u8(&r))
+	if (wire_get_u8(&r))
+		return -EBADMSG;
+	if (wire_get_u8(&r))
 		return -EBADMSG;
 	m.seq = wire_get_u32(&r);
 	if (r.bad || version != EGRESS_VERSION || !known(m.type) || len > EGRESS_MSG_MAX)

@@ -29,12 +29,15 @@
 enum egress_type {
 	/* owner → egress */
 	EGRESS_CONFIG = 1, /* struct egress_config */
-	EGRESS_SANDBOX, /* struct egress_sandbox; with EGRESS_SOCKETS descriptors, or none when egress has them: the policy changes */
-	EGRESS_GONE, /* sandbox: streams are reset, sockets closed; a last COUNTS and the ends of its streams come, then GONE */
+	/* struct egress_sandbox; with EGRESS_SOCKETS descriptors, or none when egress has them: the policy changes */
+	EGRESS_SANDBOX,
+	/* sandbox: streams are reset, sockets closed; a last COUNTS and the ends of its streams come, then GONE */
+	EGRESS_GONE,
 	EGRESS_KEEP, /* no payload: see above */
-	EGRESS_THEY, /* struct egress_they: the answer to a WHO, with its seq */
-	EGRESS_NAMES, /* struct egress_names: synthetic addresses that a sandbox had before; sent after its first SANDBOX */
-	EGRESS_TELL, /* sandbox: egress reports all that happened until now, then sends TOLD with this seq */
+	EGRESS_THEY, /* struct egress_they: the process that EGRESS_WHO asked for, with its seq */
+	/* struct egress_names: synthetic addresses that a sandbox had before; sent after its first SANDBOX */
+	EGRESS_NAMES,
+	EGRESS_TELL, /* sandbox: egress reports all that happened until now, then sends EGRESS_TOLD with this seq */
 	/* egress → owner */
 	EGRESS_HELLO = 32, /* arg: number of reports that were lost since the last HELLO, for lack of a reader */
 	EGRESS_HAVE, /* sandbox */
@@ -42,10 +45,15 @@ enum egress_type {
 	EGRESS_LOOKUP, /* struct egress_stream: a name was refused; port 0 */
 	EGRESS_NAMED, /* struct egress_names: new synthetic addresses, to be kept with the sandbox */
 	EGRESS_COUNTS, /* struct egress_counts: at most four times a second, when they changed */
-	EGRESS_WHO, /* struct egress_who: which process has this connection? Answered by THEY within a second, or never */
-	EGRESS_DONE, /* sandbox; seq of the SANDBOX: its policy is in force, or refused (arg: errno) and the sandbox gone, if it was there; behind all NAMED so far */
+	/* struct egress_who: which process has this connection? Answered by THEY within a second, or never */
+	EGRESS_WHO,
+	/* sandbox; seq of the SANDBOX: its policy is in force, or refused (arg: errno) and the sandbox gone, if it was there; behind all NAMED so far */
+	EGRESS_DONE,
 	EGRESS_SEEN, /* struct egress_stream, in mode observe: a permitted stream, and the rule that would permit it */
-	/* sandbox; seq of the last TELL; answers earlier ones, too. Sent when the processes of all refusals are known */
+	/*
+	 * sandbox; seq of the last EGRESS_TELL; answers earlier ones, too. Sent when the processes of all refusals are
+	 * known
+	 */
 	EGRESS_TOLD,
 };
 
@@ -56,14 +64,15 @@ enum egress_mode {
 	EGRESS_NONE, /* every stream and name is refused */
 	EGRESS_ALLOW, /* what a rule names */
 	EGRESS_OPEN, /* the public internet */
-	EGRESS_OBSERVE, /* what the outer rules of CONFIG allow; streams and names are reported with the rule they need */
+	/* what the outer rules of CONFIG allow; streams and names are reported with the rule they need */
+	EGRESS_OBSERVE,
 };
 
 /* 0 = none. Of one sandbox, or of a tree of forks together. */
 struct egress_budget {
 	uint64_t bytes_out, bytes_in;
 	uint64_t connections; /* ever */
-	uint64_t bandwidth; /* bytes a second, both ways together */
+	uint64_t bandwidth; /* bytes a second, in both directions together */
 	uint64_t dns; /* queries, ever */
 	uint32_t concurrent;
 	uint32_t requests; /* HTTP requests, or streams that are none, a minute and name */
@@ -80,7 +89,11 @@ enum egress_inject_kind { EGRESS_HEADER = 1, EGRESS_BASIC, EGRESS_QUERY };
 /* One value for one destination. It is never written to a log, and never sent to another server. */
 struct egress_inject {
 	uint8_t kind;
-	bool tls; /* only ever sent over TLS with the server's certificate verified; false: plain HTTP, an administrator's wish */
+	/*
+	 * only sent over TLS, after the server's certificate was verified; false: plain HTTP, if an administrator
+	 * allows it
+	 */
+	bool tls;
 	uint16_t port;
 	const char *host; /* a name, exact */
 	const char *field; /* the header's or parameter's name; of BASIC the user */
@@ -108,7 +121,8 @@ struct egress_sandbox {
 };
 
 struct egress_config {
-	const char *resolver; /* "1.2.3.4", "[::1]:5353", several with a space between; "" = the host's /etc/resolv.conf */
+	/* "1.2.3.4", "[::1]:5353", several with a space between; "" = the host's /etc/resolv.conf */
+	const char *resolver;
 	uint32_t hosts; /* "name address": the administrator's own answers, before any resolver */
 	const char *host[EGRESS_RULES_MAX];
 	uint32_t outer; /* rules for mode observe; none: as open */
@@ -126,7 +140,7 @@ struct egress_names { /* index i is 198.18.1.0 + i, and fd63:6c6f:6368:65::1:0 +
 };
 
 enum egress_verdict {
-	EGRESS_V_OK, /* it ended as its two sides wanted */
+	EGRESS_V_OK, /* both sides have ended it */
 	EGRESS_V_CUT, /* by us: policy changed, budget used up, sandbox gone */
 	EGRESS_V_FAILED, /* the server could not be reached, or broke off */
 	EGRESS_V_DENIED, /* refused by the policy */
@@ -145,7 +159,8 @@ struct egress_stream {
 	uint32_t requests; /* HTTP requests seen */
 	uint32_t times; /* how often the same was refused since the last report; else 1 */
 	const char *name; /* "" = by address */
-	const char *rule; /* that let it through; of a refusal the one that would ("api.example.com:443"), or "" when none can */
+	/* that let it through; of a refusal the one that would ("api.example.com:443"), or "" when none can */
+	const char *rule;
 	const char *reason; /* of everything but OK: one line */
 	const char *command; /* "" = not known */
 	const char *secrets; /* names of those injected, a space between */

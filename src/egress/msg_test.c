@@ -42,8 +42,8 @@ static void nothing_needs_no_struct(enum egress_type type)
 
 TEST(plain_messages_come_back)
 {
-	static const enum egress_type list[] = { EGRESS_GONE, EGRESS_KEEP, EGRESS_HELLO, EGRESS_HAVE, EGRESS_DONE,
-						 EGRESS_TELL, EGRESS_TOLD };
+	static const enum egress_type list[] = { EGRESS_GONE, EGRESS_KEEP, EGRESS_HELLO, EGRESS_HAVE,
+						 EGRESS_DONE, EGRESS_TELL, EGRESS_TOLD };
 
 	for (size_t i = 0; i < ARRAY_LEN(list); i++)
 		nothing_needs_no_struct(list[i]);
@@ -163,8 +163,12 @@ TEST(streams_names_config_counts_who_and_they_come_back)
 				   .secrets = "x y" },
 			     s2;
 	struct egress_names k = { .sandbox = 1, .n = 2, .name = { { 0, "a.b" }, { 4095, "c.d" } } }, k2;
-	struct egress_config c = { .resolver = "1.2.3.4", .hosts = 1, .host = { "a.b 127.0.0.1" }, .outer = 1,
-				   .rule = { "*.com" }, .ca_file = "/x" },
+	struct egress_config c = { .resolver = "1.2.3.4",
+				   .hosts = 1,
+				   .host = { "a.b 127.0.0.1" },
+				   .outer = 1,
+				   .rule = { "*.com" },
+				   .ca_file = "/x" },
 			     c2;
 	struct egress_counts t = { .sandbox = 3, .refused = 4, .dns_refused = 5, .concurrent = 6 }, t2;
 	struct egress_who w = { .sandbox = 1,

@@ -1,3 +1,4 @@
+/* Gives names synthetic addresses, and finds names by them. */
 #include "egress/names.h"
 #include "base/base.h"
 

@@ -59,7 +59,7 @@ TEST(names_come_back_where_they_were)
 	CHECK(!names_at(&s, 3));
 	names_at(&s, 7)->streams = 1;
 	CHECK_EQ(names_set(&s, 7, "b.test", 1), -EBUSY);
-	/* Only new ones are told, and once. */
+	/* Only new names are reported, and each once. */
 	CHECK(names_get(&s, "c.test", 2));
 	CHECK_EQ(names_tell(&s, &told), 1);
 	CHECK_STR(told.name[0].name, "c.test");

@@ -1,4 +1,4 @@
-/* What owners see of it: names that come back, other sockets, modes; and that it goes on without one. */
+/* Egress and its owners: names that come back, other sockets, modes; and operation without an owner. */
 #include "egress/egress_test.h"
 #include "egress/dns.h"
 
@@ -117,7 +117,7 @@ TEST(all_that_happened_is_told_before_the_word_that_it_was)
 	CHECK(says(client, "GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"));
 	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);
 	close(client);
-	/* It has its answer, and nobody has said yet whose it was: that is waited for, but no longer. */
+	/* The stream has ended, but its process is not known yet: the report waits for that, for a bounded time. */
 	CHECK(tell(8) && tell(9) && world_await(&w, EGRESS_WHO));
 	they.sandbox = c.number;
 	n = egress_they_encode(&they, w.msg.seq, packet, sizeof(packet));
@@ -256,8 +256,13 @@ TEST(what_is_injected_into_plain_http_is_added_on_the_way)
 	port = 0;
 	server = server_begin("127.0.0.1", &port);
 	b.injects = 1;
-	b.inject[0] = (struct egress_inject){ .kind = EGRESS_HEADER, .tls = false, .port = port, .host = "server.test",
-					      .field = "X-Token", .value = "geheim", .secret = "token" };
+	b.inject[0] = (struct egress_inject){ .kind = EGRESS_HEADER,
+					      .tls = false,
+					      .port = port,
+					      .host = "server.test",
+					      .field = "X-Token",
+					      .value = "geheim",
+					      .secret = "token" };
 	CHECK(server >= 0 && world_begin(&w, &config) && cell_begin(&w, &c, &b));
 	CHECK_EQ(cell_ask(&w, &c, "server.test", 1, addr), 0);
 	client = cell_dial(&w, &c, addr, port);
@@ -382,7 +387,7 @@ TEST(a_killed_egress_is_a_broken_connection_and_never_a_short_one)
 	CHECK(recv(far, &byte, 1, 0) < 0 && errno == ECONNRESET);
 	close(client);
 	close(far);
-	/* And there is no other way. Its sockets are closed when it is dead, and not a moment before. */
+	/* The sandbox has no other path. Its sockets are closed when egress is dead, not before. */
 	CHECK_EQ(waitid(P_PID, (id_t)w.pid, &(siginfo_t){ 0 }, WEXITED | WNOWAIT), 0);
 	CHECK(cell_dial(&w, &c, addr, port) < 0);
 	CHECK_EQ(errno, ECONNREFUSED);

@@ -1,3 +1,4 @@
+/* Parses policies, and decides by them. */
 #include "egress/policy.h"
 #include "base/base.h"
 

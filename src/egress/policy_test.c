@@ -18,8 +18,8 @@ static bool has(const struct policy *p, const struct policy *outer, const char *
 	struct net_addr a;
 	uint16_t rule;
 
-	return net_addr_parse(to, &a) == 0 ? policy_has_addr(p, outer, &a, port, &rule)
-					   : policy_has_name(p, outer, to, port, &rule);
+	return net_addr_parse(to, &a) == 0 ? policy_has_addr(p, outer, &a, port, &rule) :
+					     policy_has_name(p, outer, to, port, &rule);
 }
 
 TEST(each_mode_lets_through_what_it_says)

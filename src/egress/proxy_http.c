@@ -1,3 +1,4 @@
+/* Parses requests to an HTTP proxy. */
 #include "egress/proxy_http.h"
 
 #include <strings.h>

@@ -1,6 +1,6 @@
 /*
- * What an HTTP proxy is asked: "CONNECT host:port" or "GET http://host/path". One request of the second sort a
- * connection: a client may want another host next time, so the answer's end is the connection's end.
+ * Requests to an HTTP proxy: "CONNECT host:port" or "GET http://host/path". A connection carries one request of the
+ * second kind: the client's next one may be for another host, so the end of the answer ends the connection.
  */
 #pragma once
 #include "base/buf.h"

@@ -46,14 +46,15 @@ TEST(connect_takes_names_and_addresses)
 
 TEST(forged_destinations_are_refused)
 {
-	static const char *const bad[] = { "2130706433:80",	 "0x7f000001:80", "0177.0.0.1:80", "127.1:80",
-					   "user@a.test:80",	 "a.test#b.test:80", "a.test:80#",    "a.test",
-					   "a.test:",		 "a.test:0",	  "a.test:99999",  "a.test.:80",
-					   "a.test:80/",	 "http://a.test:80", "[::1%lo]:80",	 "::1:80",
-					   "[::1]",		 "a.test:+80",	  "a.test:0x50",   "%61.test:80",
-					   "127.0.0.1.:80",	 "[127.0.0.1]:80", "a.test,b.test:80",
-					   "\xe2\x91\xa0.test:80",
-					   "0:80",		 "127.0.0.0x1:80", "a.test:80:443" };
+	static const char *const bad[] = {
+		"2130706433:80",  "0x7f000001:80",    "0177.0.0.1:80",	  "127.1:80",
+		"user@a.test:80", "a.test#b.test:80", "a.test:80#",	  "a.test",
+		"a.test:",	  "a.test:0",	      "a.test:99999",	  "a.test.:80",
+		"a.test:80/",	  "http://a.test:80", "[::1%lo]:80",	  "::1:80",
+		"[::1]",	  "a.test:+80",	      "a.test:0x50",	  "%61.test:80",
+		"127.0.0.1.:80",  "[127.0.0.1]:80",   "a.test,b.test:80", "\xe2\x91\xa0.test:80",
+		"0:80",		  "127.0.0.0x1:80",   "a.test:80:443"
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		if (connect_to(bad[i]) != LOOK_BAD)

@@ -8,8 +8,9 @@ static uint16_t port;
 
 static bool begin(void)
 {
-	static const struct egress_config config = { .resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" },
-						     .ca_file = "" };
+	static const struct egress_config config = {
+		.resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" }, .ca_file = ""
+	};
 	struct egress_sandbox b = { .mode = EGRESS_ALLOW,
 				    .rules = 1,
 				    .rule = { "server.test:*" },
@@ -96,8 +97,9 @@ TEST(an_absolute_request_goes_to_its_host_as_servers_know_it)
 
 	CHECK(begin());
 	client = cell_dial(&w, &c, "198.18.0.1", 3128);
-	snprintf(text, sizeof(text), "GET http://server.test:%u/x?y HTTP/1.1\r\nHost: server.test:%u\r\nProxy-Connection: a\r\n\r\n",
-		 port, port);
+	snprintf(text, sizeof(text),
+		 "GET http://server.test:%u/x?y HTTP/1.1\r\nHost: server.test:%u\r\nProxy-Connection: a\r\n\r\n", port,
+		 port);
 	CHECK(says(client, text));
 	far = server_accept(server);
 	CHECK(far >= 0);

@@ -1,3 +1,4 @@
+/* Tells a refused client why, in its own protocol. */
 #include "egress/refuse.h"
 #include "base/base.h"
 #include "base/json.h"
@@ -23,17 +24,24 @@ struct refused {
 	bool draining; /* the server's last words go first */
 	uint32_t drained; /* bytes of them */
 	uint64_t drain_until;
-	uint32_t who; /* seq of the WHO; 0: none */
+	uint32_t who; /* seq of the EGRESS_WHO; 0: none */
 	uint32_t pid;
-	uint64_t until; /* deadline for the answer to WHO */
+	uint64_t until; /* deadline for the answer to EGRESS_WHO */
 	char reason[EGRESS_TEXT_MAX], rule[NET_RULE_TEXT], command[EGRESS_TEXT_MAX];
 };
 
 static struct egress_stream as_report(const struct stream *s, const struct refused *f)
 {
-	struct egress_stream e = { .out = s->bytes_out, .in = s->bytes_in, .verdict = f->verdict,
-				   .family = s->addr.family, .port = s->port, .pid = f->pid, .requests = s->requests,
-				   .name = s->name ? s->name->text : "", .rule = f->rule, .reason = f->reason,
+	struct egress_stream e = { .out = s->bytes_out,
+				   .in = s->bytes_in,
+				   .verdict = f->verdict,
+				   .family = s->addr.family,
+				   .port = s->port,
+				   .pid = f->pid,
+				   .requests = s->requests,
+				   .name = s->name ? s->name->text : "",
+				   .rule = f->rule,
+				   .reason = f->reason,
 				   .command = f->command };
 
 	if (f->verdict == EGRESS_V_FAILED)
@@ -85,8 +93,9 @@ static void remedy_text(const struct stream *s, const struct refused *f, char *o
 	else if (f->rule[0])
 		snprintf(out, size, "add '%s' to the sandbox's network rules", f->rule);
 	else
-		snprintf(out, size, "%s", s->name ? "use the host that the connection is made to"
-						  : "an administrator can allow such addresses in the configuration");
+		snprintf(out, size, "%s",
+			 s->name ? "use the host that the connection is made to" :
+				   "an administrator can allow such addresses in the configuration");
 }
 
 static void say_http(struct stream *s)
@@ -113,8 +122,9 @@ static void say_http(struct stream *s)
 	jout_str(&j, "remedy", remedy);
 	jout_end(&j);
 	if (jout_done(&j) < 0 ||
-	    buf_addf(&all, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n"
-			   "X-Cloche-Egress: %s\r\n\r\n%s",
+	    buf_addf(&all,
+		     "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n"
+		     "X-Cloche-Egress: %s\r\n\r\n%s",
 		     as[f->verdict].line, body.len, as[f->verdict].code, buf_str(&body)) < 0)
 		return;
 	f->said = send(s->client.fd, all.data, all.len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)all.len;
@@ -146,7 +156,8 @@ static void say(struct stream *s, uint8_t stage)
 		say_http(s);
 	else
 		/* Past a budget no byte was inspected yet: at any port the client may use HTTP. */
-		f->listening = !s->http && !s->bytes_in && !s->bytes_out && (s->port == 80 || f->verdict == EGRESS_V_BUDGET);
+		f->listening =
+			!s->http && !s->bytes_in && !s->bytes_out && (s->port == 80 || f->verdict == EGRESS_V_BUDGET);
 	if (f->said)
 		shutdown(s->client.fd, SHUT_WR);
 }
@@ -362,8 +373,8 @@ void refuse(struct stream *s, uint8_t verdict, const char *reason)
 	/* What would help is a rule only where one is missing. */
 	if (verdict == EGRESS_V_DENIED && stage == STREAM_AIMED && names_index(&s->addr) != -2 &&
 	    (s->name || policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, NULL)) &&
-	    !(s->name ? policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &rule)
-		      : policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &rule)))
+	    !(s->name ? policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &rule) :
+			policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &rule)))
 		policy_wish(s->name ? s->name->text : "", &s->addr, s->port, f->rule);
 	/* Repeated attempts at an unreachable server are folded in the log like refusals. */
 	f->fresh = true;

@@ -12,8 +12,8 @@ void refuse_ready(struct stream *s); /* bytes came */
 void refuse_due(struct stream *s); /* its timer */
 void refuse_they(struct egress *g, uint32_t seq, const struct egress_they *t);
 /*
- * Reports the refusal now, unless it was reported. False: a WHO is not answered yet, and the report follows. Also for
- * streams that are not refused.
+ * Reports the refusal now, unless it was reported. False: an EGRESS_WHO is not answered yet, and the report follows.
+ * May be called for streams that are not refused.
  */
 bool refuse_told(struct stream *s);
 void refuse_free(struct stream *s);

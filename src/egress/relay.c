@@ -1,3 +1,4 @@
+/* Moves bytes from one socket to another. */
 #include "egress/relay.h"
 #include "base/base.h"
 
@@ -193,7 +194,7 @@ static ssize_t splice_in(struct relay *r, struct relay_half *h, struct relay_sid
 	ssize_t n;
 
 	if (take_pipe(r, h) < 0) {
-		h->large = 0; /* the other way needs none */
+		h->large = 0; /* the other direction needs no pipe */
 		return -EINTR;
 	}
 	if (most > h->most)

@@ -45,7 +45,7 @@ void relay_half_done(struct relay *r, struct relay_half *h);
 
 /*
  * Moves up to @most bytes, of which no more than @plain are read from the source (the rest waits in ->buf until ->pass
- * says so). *ret_read: bytes read. MORE: it could go on.
+ * is set). *ret_read: bytes read. MORE: more bytes could move now.
  */
 enum relay_state relay_pump(struct relay *r, struct relay_half *h, struct relay_side *src, struct relay_side *dst,
 			    size_t most, uint64_t plain, size_t *ret_read);

@@ -1,3 +1,4 @@
+/* Collects reports for the owner. */
 #include "egress/report.h"
 #include "base/base.h"
 
@@ -98,8 +99,9 @@ static void remember(struct sandbox *b, const struct egress_stream *s, bool look
 			b->g->folding = b;
 		}
 	}
-	if (!f || !b->fold || (!b->g->fold_timer.slot && loop_timer_set(&b->g->loop, &b->g->fold_timer,
-									b->g->loop.now + FOLD_EVERY) < 0)) {
+	if (!f || !b->fold ||
+	    (!b->g->fold_timer.slot &&
+	     loop_timer_set(&b->g->loop, &b->g->fold_timer, b->g->loop.now + FOLD_EVERY) < 0)) {
 		free(f); /* without folding, each is reported */
 		return;
 	}
@@ -148,7 +150,8 @@ static bool again(struct sandbox *b, const struct egress_stream *s, bool lookup)
 /* Each report becomes a record of the audit log: a sandbox with ever new refusals must not fill the log. */
 bool report_is_new(struct sandbox *b, const struct egress_stream *s, bool lookup)
 {
-	const struct egress_stream others = { .verdict = s->verdict, .name = "*",
+	const struct egress_stream others = { .verdict = s->verdict,
+					      .name = "*",
 					      .reason = "others, too many and too different to be listed" };
 
 	if (again(b, s, lookup))

@@ -15,7 +15,7 @@ bool report_is_new(struct sandbox *b, const struct egress_stream *s, bool lookup
 void report_refused(struct sandbox *b, struct egress_stream *s, bool lookup);
 void report_counts(struct sandbox *b); /* soon */
 void report_flush(struct sandbox *b); /* counts, names and what was folded, now */
-void report_now(struct sandbox *b, uint32_t seq); /* the same, but repetitions are still folded; TOLD follows */
+void report_now(struct sandbox *b, uint32_t seq); /* the same, but repetitions are still folded; EGRESS_TOLD follows */
 void report_names(struct sandbox *b); /* new ones, now */
 void report_done(struct sandbox *b); /* frees what it keeps for it */
 void report_counts_due(struct loop_timer *t);

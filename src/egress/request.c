@@ -1,3 +1,4 @@
+/* Follows the requests on a plain HTTP connection. */
 #include "egress/request.h"
 
 #include "base/base.h"

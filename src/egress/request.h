@@ -1,18 +1,18 @@
 /*
- * Follows what a client sends on one plain HTTP connection, so that each request is seen and no byte passes that is not
- * part of one. The caller has the bytes; this says how many of them may go on:
+ * Follows what a client sends on one plain HTTP connection, so that each request is checked and no byte passes that is
+ * not part of one. The caller has the bytes; this returns how many of them may pass:
  *
  *	switch (request_step(&q, data, len, &head, &n, &why)) {
  *	case REQUEST_MORE:	nothing yet: get more bytes (there is never more than HEAD_MAX to hold)
  *	case REQUEST_HEAD:	the first n are a head; check head->host; forward them, and continue with the rest
  *	case REQUEST_BODY:	the first n (not 0) may pass as they are
  *	case REQUEST_WAIT:	nothing, until request_answer() gets the server's answer to an Upgrade
- *	case REQUEST_LAST:	no further request may follow: what comes is not for the server
- *	case REQUEST_BAD:	end it, *why says why
+ *	case REQUEST_LAST: no further request may follow: further bytes must not reach the server
+ *	case REQUEST_BAD: end it; *why is the reason
  *	}
  *
- * request_plain() says how many of the next bytes need not be looked at (for splice); request_passed() counts those
- * that went that way.
+ * request_plain() returns how many of the next bytes need no check (for splice); request_passed() counts those
+ * that were spliced.
  */
 #pragma once
 #include "egress/head.h"
@@ -40,7 +40,7 @@ bool request_between(const struct request *q); /* no request is under way: a goo
 bool request_waits(const struct request *q); /* for request_answer() */
 
 /*
- * The server's first bytes while request_waits(): LOOK_MORE up to 16 bytes; LOOK_YES: 101, both ways are free now;
- * LOOK_NOT: an answer like any other, the client's next request may follow.
+ * The server's first bytes while request_waits(): LOOK_MORE up to 16 bytes; LOOK_YES: status 101, both directions are
+ * free now; LOOK_NOT: an ordinary answer, the client's next request may follow.
  */
 enum look request_answer(struct request *q, const char *data, size_t len);

@@ -1,3 +1,4 @@
+/* Asks the host's resolver, through c-ares. */
 #include "egress/resolve.h"
 #include "base/base.h"
 
@@ -56,8 +57,9 @@ static void set_timer(struct resolve *r)
 
 	if (!t)
 		loop_timer_stop(r->loop, &r->timer);
-	else if (loop_timer_set(r->loop, &r->timer, r->loop->now + LOOP_MS + (uint64_t)t->tv_sec * LOOP_SEC +
-								(uint64_t)t->tv_usec * 1000) < 0)
+	else if (loop_timer_set(r->loop, &r->timer,
+				r->loop->now + LOOP_MS + (uint64_t)t->tv_sec * LOOP_SEC + (uint64_t)t->tv_usec * 1000) <
+		 0)
 		ares_cancel(r->channel);
 }
 
@@ -79,7 +81,7 @@ static void socket_ready(struct loop_fd *f, uint32_t events)
 	set_timer(r);
 }
 
-/* What c-ares wants to know of a socket of its own. */
+/* c-ares reports which events it needs of one of its sockets. */
 static void socket_state(void *data, ares_socket_t fd, int readable, int writable)
 {
 	struct resolve *r = data;
@@ -169,8 +171,8 @@ static void take_nodes(const struct ares_addrinfo *info, struct resolve_answer *
 		char text[INET6_ADDRSTRLEN];
 		const char *at = (const char *)i->ai_addr;
 
-		at += i->ai_family == AF_INET ? offsetof(struct sockaddr_in, sin_addr)
-					      : offsetof(struct sockaddr_in6, sin6_addr);
+		at += i->ai_family == AF_INET ? offsetof(struct sockaddr_in, sin_addr) :
+						offsetof(struct sockaddr_in6, sin6_addr);
 
 		/* Through its text, so that mapped ones become what they are. */
 		if ((i->ai_family != AF_INET && i->ai_family != AF_INET6) ||
@@ -241,7 +243,8 @@ static void answered(void *arg, int status, int timeouts, struct ares_addrinfo *
 int resolve_name(struct resolve *r, struct resolve_asker *a, const char *name, struct resolve_answer *ret,
 		 struct resolve_query **ret_query, resolve_fn *fn, void *arg)
 {
-	const struct ares_addrinfo_hints hints = { .ai_family = AF_UNSPEC, .ai_flags = ARES_AI_NOSORT,
+	const struct ares_addrinfo_hints hints = { .ai_family = AF_UNSPEC,
+						   .ai_flags = ARES_AI_NOSORT,
 						   .ai_socktype = SOCK_STREAM };
 	struct cached *c = cached(r, name);
 	struct resolve_query *q;
@@ -259,7 +262,12 @@ int resolve_name(struct resolve *r, struct resolve_asker *a, const char *name, s
 		return -ENOMEM;
 	r->running++;
 	a->running++;
-	*q = (struct resolve_query){ .r = r, .loop = r->loop, .asker = a, .fn = fn, .arg = arg, .inside = true,
+	*q = (struct resolve_query){ .r = r,
+				     .loop = r->loop,
+				     .asker = a,
+				     .fn = fn,
+				     .arg = arg,
+				     .inside = true,
 				     .timer = { .due = told_later } };
 	memcpy(q->name, name, strlen(name) + 1);
 	ares_getaddrinfo(r->channel, name, NULL, &hints, answered, q);
@@ -308,8 +316,11 @@ int resolve_new(struct loop *loop, const char *resolver, const char *const *host
 		struct err *e)
 {
 	char lookups[] = "b";
-	struct ares_options o = { .flags = ARES_FLAG_NOSEARCH, .timeout = 2000, .tries = 3,
-				  .sock_state_cb = socket_state, .lookups = lookups };
+	struct ares_options o = { .flags = ARES_FLAG_NOSEARCH,
+				  .timeout = 2000,
+				  .tries = 3,
+				  .sock_state_cb = socket_state,
+				  .lookups = lookups };
 	struct resolve *r = calloc(1, sizeof(*r));
 	int k = 0;
 
@@ -324,8 +335,9 @@ int resolve_new(struct loop *loop, const char *resolver, const char *const *host
 	for (; k == 0 && r->hosts < hosts; r->hosts += k == 0)
 		k = read_host(host[r->hosts], &r->host[r->hosts], e);
 	o.sock_state_cb_data = r;
-	if (k == 0 && ares_init_options(&r->channel, &o, ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
-								 ARES_OPT_SOCK_STATE_CB | ARES_OPT_LOOKUPS) != ARES_SUCCESS)
+	if (k == 0 && ares_init_options(&r->channel, &o,
+					ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB |
+						ARES_OPT_LOOKUPS) != ARES_SUCCESS)
 		k = err_set(e, ERR_INTERNAL, -ENOMEM, "the resolver cannot be set up");
 	if (k == 0)
 		k = use_servers(r, resolver, e);

@@ -28,7 +28,7 @@ struct resolve_asker {
 	uint32_t running;
 	bool gone;
 };
-void resolve_asker_free(struct resolve_asker *a); /* from malloc; NULL is fine; its queries go on */
+void resolve_asker_free(struct resolve_asker *a); /* from malloc; NULL is fine; its queries continue without it */
 typedef void resolve_fn(void *arg, const struct resolve_answer *a);
 
 /* @resolver as in struct egress_config. ERR_INVALID: not so written. */

@@ -7,7 +7,7 @@ static int server, dns;
 static uint16_t port;
 static pid_t dns_pid;
 
-/* a.test: 127.0.0.1. both.test: also 127.0.0.3, where nobody answers. rebind.test: 127.0.0.1, then 10.0.0.1. */
+/* a.test: 127.0.0.1. both.test: also 127.0.0.3, which does not answer. rebind.test: 127.0.0.1, then 10.0.0.1. */
 static size_t answer(const uint8_t *q, size_t len, uint8_t *out, unsigned asked)
 {
 	static const uint8_t good[4] = { 127, 0, 0, 1 }, bad[4] = { 10, 0, 0, 1 }, dead[4] = { 127, 0, 0, 3 };
@@ -180,7 +180,7 @@ TEST(an_address_that_does_not_answer_does_not_hold_up_the_next)
 	CHECK_EQ(listen(dead, 0), 0);
 	for (int i = 0; i < 4; i++) {
 		filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-		connect(filler[i], (struct sockaddr *)&to, sizeof(to));
+		(void)!connect(filler[i], (struct sockaddr *)&to, sizeof(to));
 	}
 	start = clock_mono_ns();
 	client = dial("both.test");
@@ -230,7 +230,7 @@ static void never(void *arg, const struct resolve_answer *a)
 	++*(int *)arg;
 }
 
-/* They run on when nobody waits for them any more. */
+/* Queries continue after their asker is gone. */
 TEST(queries_that_nobody_answers_are_bounded_and_leave_room_for_others)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

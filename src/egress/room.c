@@ -1,3 +1,4 @@
+/* Bounds the kernel memory of streams at our end. */
 #include "egress/room.h"
 #include "base/base.h"
 #include "egress/stream.h"
@@ -13,9 +14,10 @@
 #define SOON (3 * LOOP_MS)
 #define EACH (LOOP_MS / 100) /* and for each stream */
 #define LATER (50 * LOOP_MS) /* what one that waits holds can grow without a word to us */
-#define PATIENCE (50 * LOOP_MS) /* that much may be on its way for a moment. One stream alone has no more than its buffers */
+#define PATIENCE (50 * LOOP_MS) /* in transit for a moment. A single stream never has more than its buffers */
 #define LITTLE (1U << 20) /* less than that is not looked at again by itself */
-#define ROOM (10U << 20) /* what is given away; the rest is for what a kernel takes beside the bytes, and for windows that were given before */
+/* what is given away; the rest is for what a kernel takes beside the bytes, and for windows that were given before */
+#define ROOM (10U << 20)
 /* All of the sandbox's streams together: */
 #define FROM_SERVERS (4U << 20)
 #define FROM_SANDBOX (1U << 20)
@@ -46,7 +48,8 @@ static void divide(const struct sandbox *b, uint64_t own, struct part *ret)
 	const uint64_t others = b->room.held > own ? b->room.held - own : 0, left = others < ROOM ? ROOM - others : 0;
 	const uint32_t unsent = smallest(UNSENT_MOST / streams, left / 6);
 
-	*ret = (struct part){ .window = { smallest(FROM_SANDBOX / streams, left / 8), smallest(FROM_SERVERS / streams, left / 3) },
+	*ret = (struct part){ .window = { smallest(FROM_SANDBOX / streams, left / 8),
+					  smallest(FROM_SERVERS / streams, left / 3) },
 			      .unsent = { unsent, smallest(UNSENT_SERVER, unsent) },
 			      .pipe = smallest(smallest(IN_PIPES / streams, left / 4), PIPE_MOST) };
 }
@@ -65,8 +68,9 @@ static bool other(uint32_t now, uint32_t want)
 }
 
 /*
- * The kernel makes a window larger with its buffer, whatever we have said, unless the buffer has a size that was asked for. So it keeps
- * the one that it has, where the administrator lets us ask for that. A smaller buffer would lose what is on its way.
+ * The kernel enlarges a window together with its buffer, whatever window was set, unless the buffer's size was set,
+ * too. So the buffer is fixed at its present size, where the administrator allows that size. A smaller buffer would
+ * lose bytes that are in transit.
  */
 static void set_window(int fd, uint32_t window, uint32_t buffer, uint32_t most, struct stream_side *side)
 {
@@ -89,14 +93,16 @@ static uint64_t look_at(const struct egress *g, int fd, const struct part *p, un
 	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_MEMINFO, m, &len) < 0)
 		return 0;
 	buffer = m[SK_MEMINFO_RCVBUF];
-	if (side->window ? other(side->window, window) || (!side->fixed && side->buffer != buffer) : buffer / 2 > window)
+	if (side->window ? other(side->window, window) || (!side->fixed && side->buffer != buffer) :
+			   buffer / 2 > window)
 		set_window(fd, window, buffer, g->buffer_most[which], side);
 	if (other(side->unsent, p->unsent[which])) {
 		set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, p->unsent[which]);
 		side->unsent = p->unsent[which];
 	}
 	return (uint64_t)m[SK_MEMINFO_RMEM_ALLOC] + m[SK_MEMINFO_BACKLOG] +
-	       (m[SK_MEMINFO_WMEM_QUEUED] > m[SK_MEMINFO_WMEM_ALLOC] ? m[SK_MEMINFO_WMEM_QUEUED] : m[SK_MEMINFO_WMEM_ALLOC]);
+	       (m[SK_MEMINFO_WMEM_QUEUED] > m[SK_MEMINFO_WMEM_ALLOC] ? m[SK_MEMINFO_WMEM_QUEUED] :
+								       m[SK_MEMINFO_WMEM_ALLOC]);
 }
 
 static uint64_t stream_holds(struct stream *s)

@@ -1,4 +1,4 @@
-/* What streams that wait hold at our end is bounded for each sandbox, and those that go on are not slowed down to nothing. */
+/* What waiting streams hold in egress is bounded for each sandbox, and active streams still make progress. */
 #include "egress/egress_test.h"
 #include "egress/room.h"
 
@@ -16,8 +16,9 @@ static char bytes[1 << 16];
 
 static bool begin(void)
 {
-	static const struct egress_config config = { .resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" },
-						     .ca_file = "" };
+	static const struct egress_config config = {
+		.resolver = "127.0.0.1:1", .hosts = 1, .host = { "server.test 127.0.0.1" }, .ca_file = ""
+	};
 	struct egress_sandbox b = { .mode = EGRESS_ALLOW,
 				    .rules = 1,
 				    .rule = { "server.test:*" },
@@ -37,7 +38,8 @@ static bool dial(unsigned i)
 	if (client[i] < 0 || !says(client[i], "\x01"))
 		return false;
 	far[i] = server_accept(server);
-	return far[i] >= 0 && arrives(far[i], "\x01") && fd_set_nonblock(client[i]) == 0 && fd_set_nonblock(far[i]) == 0;
+	return far[i] >= 0 && arrives(far[i], "\x01") && fd_set_nonblock(client[i]) == 0 &&
+	       fd_set_nonblock(far[i]) == 0;
 }
 
 static uint64_t queued(int fd, unsigned long which)

@@ -1,3 +1,4 @@
+/* Adds, changes and removes sandboxes. */
 #include "egress/sandbox.h"
 #include "base/base.h"
 #include "egress/dns.h"
@@ -150,7 +151,8 @@ static int take_sockets(struct sandbox *b, int *fds)
 	static const struct linger hard = { 1, 0 };
 	static const int one = 1;
 	struct loop_fd *const f[EGRESS_SOCKETS] = {
-		[EGRESS_TCP] = &b->tcp, [EGRESS_DNS_UDP] = &b->udp, [EGRESS_DNS_TCP] = &b->dns };
+		[EGRESS_TCP] = &b->tcp, [EGRESS_DNS_UDP] = &b->udp, [EGRESS_DNS_TCP] = &b->dns
+	};
 	int r = 0;
 
 	if (!socket_is(fds[EGRESS_TCP], SOCK_STREAM, true) || !socket_is(fds[EGRESS_DNS_UDP], SOCK_DGRAM, false) ||

@@ -32,7 +32,10 @@ struct sandbox {
 	uint32_t dns_conn_count, dns_asked_count;
 	uint32_t dns_tokens;
 	uint64_t dns_at;
-	/* ns: a WHO of a DNS query was not answered in time; none is sent before this. In a VM the guest answers, and may not. */
+	/*
+	 * ns: an EGRESS_WHO of a DNS query was not answered in time; none is sent before this. In a VM the guest has to
+	 * answer
+	 */
 	uint64_t who_late;
 
 	struct resolve_asker *asker; /* NULL: it had no name resolved yet */
@@ -44,14 +47,14 @@ struct sandbox {
 	struct stream *ready_first, **ready_last;
 	struct sandbox *run_next;
 	bool queued, want_accept, want_dns, late; /* ->late: no bytes before ->timer */
-	uint8_t tell_turns; /* turns until ->tell is checked */
-	uint32_t tell; /* seq of a TELL that was not answered yet; 0: none */
+	uint8_t tell_turns; /* turns until ->tell is checked (EGRESS_TELL) */
+	uint32_t tell; /* seq of an EGRESS_TELL that was not answered yet; 0: none */
 	struct loop_timer timer;
 
 	/* reports */
 	struct sandbox *dirty_next, *fold_next;
 	bool dirty;
-	uint64_t told_at; /* when ->told was counted */
+	uint64_t told_at; /* when ->told was last updated */
 	uint32_t told; /* different refusals that were reported recently */
 	struct fold *fold; /* NULL: nothing was refused recently */
 };
@@ -63,9 +66,9 @@ void sandbox_free(struct sandbox *b); /* all its streams are cut; last reports a
 void sandbox_queue(struct sandbox *b); /* it has work */
 /* Does some. True: there is more. */
 bool sandbox_turn(struct sandbox *b);
-/* Sends TOLD when all that happened until now was reported: what waits in the sockets is processed first. */
+/* Sends EGRESS_TOLD when all that happened until now was reported: what waits in the sockets is processed first. */
 void sandbox_report_all(struct sandbox *b, uint32_t seq);
-void sandbox_report_again(struct sandbox *b); /* checks ->tell again, after a report that it may have waited for */
+void sandbox_report_again(struct sandbox *b); /* checks ->tell again, after a report for which it may have waited */
 void sandbox_judge(struct sandbox *b); /* ends the streams that would not begin any more */
 void sandbox_cut_waiting(struct sandbox *b); /* those that would verify their server by what is about to go */
 const struct policy *sandbox_outer(const struct sandbox *b);

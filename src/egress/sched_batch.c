@@ -1,3 +1,4 @@
+/* Sets the scheduling class of cloche-egress. */
 #include "egress/sched_batch.h"
 #include "base/base.h"
 
@@ -30,7 +31,7 @@ static void judge(struct sched_batch *h)
 
 	h->since = h->loop->now;
 	h->moved = 0;
-	/* When nothing comes any more nobody else tells us so; without that timer it must not begin. */
+	/* Only the timer notices that the flow has ceased; without it batching must not start. */
 	if (many && loop_timer_set(h->loop, &h->timer, h->since + WINDOW_BATCH) < 0)
 		many = false;
 	become(h, many);
@@ -43,8 +44,9 @@ static void due(struct loop_timer *t)
 
 void sched_batch_init(struct sched_batch *h, struct loop *loop)
 {
-	*h = (struct sched_batch){ .timer = { .due = due }, .loop = loop, .since = loop->now,
-			     .fixed = sched_getscheduler(0) != SCHED_OTHER };
+	*h = (struct sched_batch){
+		.timer = { .due = due }, .loop = loop, .since = loop->now, .fixed = sched_getscheduler(0) != SCHED_OTHER
+	};
 }
 
 void sched_batch_turn(struct sched_batch *h)

@@ -1,8 +1,8 @@
 /*
- * How eager we are to run. A process that is woken takes the processor from the one that woke it: right for a byte that
- * somebody waits for, and wasteful when a fast sender on this host wakes us for each of its packets, since then both go
- * on in small pieces, with cold caches. So while a lot of bytes flow we ask to be batched (SCHED_BATCH: on a processor
- * that is free we run at once as ever, but nobody is interrupted for us), and no longer when they have ceased to flow.
+ * Scheduling of egress. A process that is woken preempts the one that woke it: right for a byte that a client waits
+ * for, and wasteful when a fast sender on this host wakes egress for each of its packets, since both then run in small
+ * pieces, with cold caches. So while many bytes flow, egress uses SCHED_BATCH (on a free processor it still runs at
+ * once, but it preempts no other process), and the normal policy again when they have ceased to flow.
  */
 #pragma once
 #include "egress/loop.h"
@@ -14,7 +14,7 @@ struct sched_batch {
 	struct loop *loop;
 	uint64_t since, moved; /* ns; bytes since then */
 	bool batch;
-	bool fixed; /* it was somebody's choice, or may not be changed: it stays as it is */
+	bool fixed; /* the policy was set from outside, or may not be changed: it stays */
 };
 
 void sched_batch_init(struct sched_batch *h, struct loop *loop);

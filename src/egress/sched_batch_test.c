@@ -25,12 +25,12 @@ TEST(who_moves_a_lot_interrupts_nobody_and_does_so_again_when_it_is_over)
 	CHECK_EQ(loop_init(&l), 0);
 	sched_batch_init(&h, &l);
 	CHECK_EQ(sched_getscheduler(0), SCHED_OTHER);
-	turn(&h, 1000 * MB, LOOP_MS); /* too short to tell */
+	turn(&h, 1000 * MB, LOOP_MS); /* too short to judge */
 	CHECK_EQ(sched_getscheduler(0), SCHED_OTHER);
 	turn(&h, 1, LOOP_MS);
 	CHECK_EQ(sched_getscheduler(0), SCHED_BATCH);
 	CHECK_EQ(l.timers, 1);
-	/* A lot comes, and then nothing any more, which only a timer tells. */
+	/* Many bytes come, and then none, which only the timer notices. */
 	h.since = clock_mono_ns();
 	h.moved = 1000 * MB;
 	CHECK_EQ(loop_timer_set(&l, &h.timer, h.since), 0);
@@ -50,7 +50,7 @@ TEST(what_somebody_chose_stays)
 	struct sched_batch h;
 	struct loop l;
 	int status = -1;
-	pid_t pid = fork(); /* there is no way back from SCHED_IDLE for everybody */
+	pid_t pid = fork(); /* the change to SCHED_IDLE cannot be undone without privileges */
 
 	if (pid == 0) {
 		bool ok = loop_init(&l) == 0 && sched_setscheduler(0, SCHED_IDLE, &none) == 0;

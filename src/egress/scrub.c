@@ -1,3 +1,4 @@
+/* Masks secrets in the answers of a server. */
 #include "egress/scrub.h"
 
 #include <strings.h>
@@ -61,7 +62,8 @@ void scrub_asked(struct scrub *s, bool head, bool upgrade)
 {
 	if (s->count == SCRUB_ASKED_MAX)
 		return;
-	s->asked[(s->first + s->count++) % SCRUB_ASKED_MAX] = (uint8_t)((head ? ASKED_HEAD : 0) | (upgrade ? ASKED_UPGRADE : 0));
+	s->asked[(s->first + s->count++) % SCRUB_ASKED_MAX] =
+		(uint8_t)((head ? ASKED_HEAD : 0) | (upgrade ? ASKED_UPGRADE : 0));
 }
 
 bool scrub_full(const struct scrub *s)
@@ -120,14 +122,15 @@ static int read_length(const char *p, size_t n, struct framing *f, const char **
 	return 0;
 }
 
-/* Words that say how the connection goes on, and nothing else: they stay, also when one is a part of a value. */
+/* Words about the connection itself: they stay, also when one is a part of a value. */
 static bool is_usual(const char *p, size_t n)
 {
 	static const char *const words[] = { "close", "keep-alive", "upgrade", "websocket" };
 	const char *end = p + n;
 
 	while (p < end) {
-		const char *comma = memchr(p, ',', (size_t)(end - p)), *stop = comma ? comma : end, *next = comma ? comma + 1 : end;
+		const char *comma = memchr(p, ',', (size_t)(end - p)), *stop = comma ? comma : end,
+			   *next = comma ? comma + 1 : end;
 		bool usual = false;
 
 		for (; p < stop && (*p == ' ' || *p == '\t'); p++)
@@ -166,7 +169,8 @@ static int read_field(const char *p, size_t n, struct framing *f, bool *ret_fram
 		f->chunked = true;
 		return 0;
 	}
-	*ret_framing = (is_named(p, name, "connection") || is_named(p, name, "upgrade")) && is_usual(v, (size_t)(end - v));
+	*ret_framing =
+		(is_named(p, name, "connection") || is_named(p, name, "upgrade")) && is_usual(v, (size_t)(end - v));
 	if (is_named(p, name, "content-encoding") && end > v && !is_named(v, (size_t)(end - v), "identity"))
 		return bad(why, "the server's answer is compressed despite Accept-Encoding: it cannot be searched for "
 				"the secret that was sent");
@@ -266,7 +270,10 @@ static int take_chunk_line(struct scrub *s, size_t n, const char **why)
 	s->left = 0;
 	for (i = 0; i < n; i++) {
 		char c = s->head.data[i];
-		int v = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+		int v = c >= '0' && c <= '9' ? c - '0' :
+			c >= 'a' && c <= 'f' ? c - 'a' + 10 :
+			c >= 'A' && c <= 'F' ? c - 'A' + 10 :
+					       -1;
 
 		if (v < 0)
 			break;

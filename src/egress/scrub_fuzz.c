@@ -1,4 +1,4 @@
-/* A server's bytes, in pieces: whatever they are, the value is not told, and a body with a length keeps it. */
+/* A server's bytes, in pieces: whatever they are, the value is not in the output, and a body with a length keeps it. */
 #include "egress/scrub.h"
 
 #include <stdint.h>
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	if (r == 0)
 		(void)scrub_end(s, data[0] & 16, &out);
-	/* Framing stands between the pieces of a body, and a head is masked line by line: so never a whole one. */
+	/* Framing separates the pieces of a body, and a head is masked line by line: so a whole value is never left. */
 	if (out.len && memmem(out.data, out.len, VALUE, sizeof(VALUE) - 1))
 		abort();
 	scrub_free(s);

@@ -130,10 +130,14 @@ TEST(what_cannot_be_searched_or_ends_nowhere_is_refused)
 
 TEST(headers_about_the_connection_are_searched_unless_they_say_the_usual)
 {
-	CHECK_STR(told("HTTP/1.1 200 OK\r\nConnection: close, " VALUE "\r\nUpgrade: " VALUE "\r\nContent-Length: 0\r\n\r\n", 5, false),
+	CHECK_STR(told("HTTP/1.1 200 OK\r\nConnection: close, " VALUE "\r\nUpgrade: " VALUE
+		       "\r\nContent-Length: 0\r\n\r\n",
+		       5, false),
 		  "HTTP/1.1 200 OK\r\nConnection: close, " STARS "\r\nUpgrade: " STARS "\r\nContent-Length: 0\r\n\r\n");
-	CHECK_STR(told("HTTP/1.1 200 OK\r\nConnection: Keep-Alive , Upgrade\r\nUpgrade: WebSocket\r\nContent-Length: 0\r\n\r\n", 5, false),
-		  "HTTP/1.1 200 OK\r\nConnection: Keep-Alive , Upgrade\r\nUpgrade: WebSocket\r\nContent-Length: 0\r\n\r\n");
+	CHECK_STR(
+		told("HTTP/1.1 200 OK\r\nConnection: Keep-Alive , Upgrade\r\nUpgrade: WebSocket\r\nContent-Length: 0\r\n\r\n",
+		     5, false),
+		"HTTP/1.1 200 OK\r\nConnection: Keep-Alive , Upgrade\r\nUpgrade: WebSocket\r\nContent-Length: 0\r\n\r\n");
 }
 
 TEST(lines_of_events_are_told_at_once_and_a_pause_tells_three_bytes_of_a_value_at_most)

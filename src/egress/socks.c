@@ -1,3 +1,4 @@
+/* Parses SOCKS5 requests, and writes the answers. */
 #include "egress/socks.h"
 
 #include "base/base.h"

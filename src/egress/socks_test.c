@@ -78,7 +78,7 @@ TEST(an_address_as_text_or_mapped_is_that_address)
 
 TEST(forged_names_are_refused)
 {
-	static const char *const bad[] = { "2130706433", "0x7f000001", "0177.0.0.1", "127.1",	      "a.test.",
+	static const char *const bad[] = { "2130706433", "0x7f000001",	"0177.0.0.1", "127.1",	      "a.test.",
 					   "a b.test",	 "user@a.test", "a.test#x",   "[::1]",	      "a.test:80",
 					   "..",	 "-a.test",	"fe80::1%1",  "\xc3\xb6.test" };
 

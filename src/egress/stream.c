@@ -1,3 +1,4 @@
+/* A connection of a sandbox, from its acceptance to its end. */
 #include "egress/stream.h"
 #include "base/base.h"
 #include "egress/refuse.h"
@@ -11,7 +12,7 @@
 #define IDLE (3600 * LOOP_SEC)
 #define IDLE_HALF (600 * LOOP_SEC) /* one side has ended */
 #define LOOK_PATIENCE (15 * LOOP_SEC)
-#define ASK_PATIENCE (30 * LOOP_SEC) /* what a proxy is wanted for */
+#define ASK_PATIENCE (30 * LOOP_SEC) /* for a proxy's client to send its request */
 #define PROXY_HTTP 3128
 #define PROXY_SOCKS 1080
 
@@ -109,10 +110,17 @@ static void report(struct stream *s, uint8_t verdict, const char *reason)
 {
 	char rule[NET_RULE_TEXT], secrets[EGRESS_TEXT_MAX] = "";
 	struct sandbox *b = s->sandbox;
-	struct egress_stream e = { .out = s->bytes_out, .in = s->bytes_in, .usec = (b->g->loop.now - s->began) / 1000,
-				   .verdict = verdict, .family = s->addr.family, .port = s->port,
-				   .requests = s->requests, .name = s->name ? s->name->text : "", .rule = rule,
-				   .reason = reason, .secrets = secrets };
+	struct egress_stream e = { .out = s->bytes_out,
+				   .in = s->bytes_in,
+				   .usec = (b->g->loop.now - s->began) / 1000,
+				   .verdict = verdict,
+				   .family = s->addr.family,
+				   .port = s->port,
+				   .requests = s->requests,
+				   .name = s->name ? s->name->text : "",
+				   .rule = rule,
+				   .reason = reason,
+				   .secrets = secrets };
 
 	memcpy(e.addr, s->addr.addr, sizeof(e.addr));
 	if (b->policy->mode == EGRESS_OBSERVE)
@@ -217,7 +225,7 @@ static void count(struct stream *s, bool out, size_t n)
 	report_counts(s->sandbox);
 }
 
-/* 0: go on; 1: the stream is over or waits. */
+/* 0: continue; 1: the stream is over or waits. */
 static int pump_out(struct stream *s, bool *ret_more)
 {
 	uint64_t plain = UINT64_MAX;
@@ -511,11 +519,12 @@ void stream_aim(struct stream *s)
 		refuse(s, EGRESS_V_DENIED, why);
 		return;
 	}
-	if (s->name ? !policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &s->rule)
-		    : !policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &s->rule)) {
-		refuse(s, EGRESS_V_DENIED, b->policy->mode == EGRESS_NONE ? "the sandbox has no network"
-					   : s->name			  ? "no rule names this host with this port"
-									  : "no rule names this address with this port");
+	if (s->name ? !policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &s->rule) :
+		      !policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &s->rule)) {
+		refuse(s, EGRESS_V_DENIED,
+		       b->policy->mode == EGRESS_NONE ? "the sandbox has no network" :
+		       s->name			      ? "no rule names this host with this port" :
+							"no rule names this address with this port");
 		return;
 	}
 	b->meter.counts.connections++;
@@ -533,8 +542,8 @@ void stream_aim(struct stream *s)
 		if (r == 1)
 			resolved(s, &answer);
 		else if (r < 0)
-			refuse(s, EGRESS_V_FAILED, r == -EBUSY ? "too many names are being resolved"
-							       : "the name cannot be resolved");
+			refuse(s, EGRESS_V_FAILED,
+			       r == -EBUSY ? "too many names are being resolved" : "the name cannot be resolved");
 		return;
 	}
 	dial(s, &s->addr, 1);
@@ -547,8 +556,8 @@ void stream_judge(struct stream *s)
 
 	if (s->stage != STREAM_AIMED)
 		return;
-	ok = s->name ? policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &s->rule)
-		     : policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &s->rule);
+	ok = s->name ? policy_has_name(b->policy, sandbox_outer(b), s->name->text, s->port, &s->rule) :
+		       policy_has_addr(b->policy, sandbox_outer(b), &s->addr, s->port, &s->rule);
 	/* Of a name, the address is one of ours until the server is connected. */
 	if (ok && s->addr.family && names_index(&s->addr) == -1)
 		ok = policy_addr_open(b->policy, &b->g->own, &s->addr, s->port, NULL);

@@ -55,7 +55,7 @@ struct stream {
 	struct name *name; /* NULL: by address */
 	uint64_t began, last; /* ns */
 	uint64_t bytes_out, bytes_in;
-	struct net_addr addr; /* wanted, then connected to */
+	struct net_addr addr; /* the requested address, then the connected one */
 	struct net_addr client_addr;
 	uint16_t client_port, port, rule;
 	uint8_t stage, asked;
@@ -108,7 +108,7 @@ void stream_retry(struct stream *s); /* the client's bytes */
 bool stream_retry_server(struct stream *s); /* the server's first; false: too few of them are here */
 
 /* stream_proxy.c */
-void stream_ask(struct stream *s); /* reads what the client wants of a proxy */
+void stream_ask(struct stream *s); /* reads the request of a proxy's client */
 bool stream_granted(struct stream *s); /* answers the proxy's client: connected; false: the stream was freed */
 
 /* stream_mitm.c: hands the stream over when something is injected there, or its rule says that TLS is terminated. */

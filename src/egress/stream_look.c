@@ -1,3 +1,4 @@
+/* Looks at what a stream begins with, and decides by that. */
 #include "base/base.h"
 #include "egress/hello.h"
 #include "egress/refuse.h"
@@ -240,7 +241,7 @@ static void look_http(struct stream *s, const char *data, size_t len)
 			return;
 		}
 		s->looking = false;
-		return; /* stream_requests() goes on */
+		return; /* stream_requests() continues with it */
 	case LOOK_NOT:
 		/* A first word so long that there is no end of it yet may still be a method, to some. */
 		watch(s, data, len);

@@ -1,4 +1,4 @@
-/* Clients that know of a proxy say where they want to go: 198.18.0.1:3128 speaks HTTP, :1080 SOCKS5. */
+/* Clients of a proxy name their destination: 198.18.0.1:3128 speaks HTTP, :1080 SOCKS5. */
 #include "base/base.h"
 #include "egress/proxy_http.h"
 #include "egress/refuse.h"

@@ -76,7 +76,8 @@ static bool look_at_one(struct stream *s)
 		return false;
 	data = (const uint8_t *)s->out.buf + s->out.off + s->out.pass;
 	n = RECORD + ((size_t)data[3] << 8 | data[4]);
-	if (data[0] != HELLO_RECORD) { /* what belongs to the first one, and is skipped: data sent early, a change of ciphers for old routers */
+	/* what belongs to the first one, and is skipped: data sent early, a change of ciphers for old routers */
+	if (data[0] != HELLO_RECORD) {
 		if (n > RECORD + RECORD_MOST)
 			refuse(s, EGRESS_V_DENIED, "invalid TLS records");
 		else if (len >= n)

@@ -5,13 +5,17 @@ static struct cell c;
 static int server;
 static uint16_t port;
 
-/* server.test and other.test are 127.0.0.1, which an administrator allows; wrong.test leads to where nobody may go. */
+/*
+ * server.test and other.test are 127.0.0.1, which an administrator allows; wrong.test is an address that is always
+ * refused.
+ */
 static bool begin(struct egress_sandbox *b)
 {
 	static const struct egress_config config = {
 		.resolver = "127.0.0.1:1",
 		.hosts = 4,
-		.host = { "server.test 127.0.0.1", "other.test 127.0.0.1", "wrong.test 127.0.0.2", "imds.test 169.254.169.254" },
+		.host = { "server.test 127.0.0.1", "other.test 127.0.0.1", "wrong.test 127.0.0.2",
+			  "imds.test 169.254.169.254" },
 		.ca_file = "",
 	};
 
@@ -75,7 +79,7 @@ TEST(a_name_that_is_allowed_has_an_address_and_leads_to_its_server)
 	CHECK(arrives(far, "\x01hello"));
 	CHECK(says(far, "answer"));
 	CHECK(arrives(client, "answer"));
-	/* Each side ends by itself, and the other can go on. */
+	/* One side ends, and the other still sends. */
 	CHECK_EQ(shutdown(client, SHUT_WR), 0);
 	CHECK_EQ(recv(far, &byte, 1, 0), 0);
 	CHECK(says(far, "late"));
@@ -170,7 +174,7 @@ TEST(a_name_that_is_not_allowed_does_not_exist)
 	CHECK(finish());
 }
 
-/* Its socket is there as long as it waits: so the answer comes when somebody has looked. */
+/* The client's socket exists while it waits, so its process is looked up before the answer is sent. */
 TEST(who_asked_for_a_name_that_is_refused_is_found_out_before_the_answer)
 {
 	struct egress_sandbox b = allow("server.test:*");
@@ -285,9 +289,12 @@ TEST(addresses_are_reached_by_rules_and_never_private_ones)
 /* A ClientHello with that SNI, as short as one can be. NULL: with another extension, of @kind, instead. */
 static size_t hello_with(uint8_t *out, const char *name, uint16_t kind)
 {
-	size_t n = strlen(name ? name : ""), more = kind ? 4 : 0, ext = (name ? n + 9 : 0) + more, body = 2 + 32 + 1 + 4 + 2 + 2 + ext, at = 0;
-	const uint8_t head[] = { 0x16, 3, 1, (uint8_t)((body + 4) >> 8), (uint8_t)(body + 4), 1, 0, (uint8_t)(body >> 8),
-				 (uint8_t)body, 3, 3 };
+	size_t n = strlen(name ? name : ""), more = kind ? 4 : 0, ext = (name ? n + 9 : 0) + more,
+	       body = 2 + 32 + 1 + 4 + 2 + 2 + ext, at = 0;
+	const uint8_t head[] = {
+		0x16,	       3, 1, (uint8_t)((body + 4) >> 8), (uint8_t)(body + 4), 1, 0, (uint8_t)(body >> 8),
+		(uint8_t)body, 3, 3
+	};
 
 	memcpy(out, head, sizeof(head));
 	at = sizeof(head);
@@ -369,8 +376,9 @@ TEST(tls_that_does_not_say_the_name_it_was_let_through_by_is_reset)
 static bool server_says(int far, bool retry)
 {
 	static const uint8_t head[] = { 0x16, 3, 3, 0, 42, 2, 0, 0, 38, 3, 3 };
-	static const uint8_t again[32] = { 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
-					   0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c };
+	static const uint8_t again[32] = { 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c,
+					   0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb,
+					   0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c };
 	uint8_t bytes[47] = { 0 };
 
 	memcpy(bytes, head, sizeof(head));
@@ -391,7 +399,8 @@ static bool second_passes(const char *name, bool asked, bool early)
 
 	memcpy(second, change, m);
 	m += hello(second + m, name);
-	passed = reach("server.test", &client, &far) && send(client, first, n, 0) == (ssize_t)n && recv(far, got, n, MSG_WAITALL) == (ssize_t)n;
+	passed = reach("server.test", &client, &far) && send(client, first, n, 0) == (ssize_t)n &&
+		 recv(far, got, n, MSG_WAITALL) == (ssize_t)n;
 	if (passed && early)
 		passed = send(client, second, m, 0) == (ssize_t)m && recv(far, got, 1, MSG_DONTWAIT) < 0;
 	passed = passed && server_says(far, asked) && recv(client, got, 47, MSG_WAITALL) == 47;
@@ -429,15 +438,18 @@ static bool bytes_pass(const void *bytes, size_t n)
 	int client = -1, far = -1;
 	bool passed;
 
-	passed = reach("server.test", &client, &far) && send(client, bytes, n, 0) == (ssize_t)n && recv(far, got, n, MSG_WAITALL) == (ssize_t)n;
+	passed = reach("server.test", &client, &far) && send(client, bytes, n, 0) == (ssize_t)n &&
+		 recv(far, got, n, MSG_WAITALL) == (ssize_t)n;
 	close(client);
 	close(far);
 	return passed;
 }
 
 /* An alert that servers skip, a version they do not look at, and the ClientHello of SSL 2 in which OpenSSL takes TLS 1.2. */
-static const uint8_t odd_alert[] = { 0x15, 3, 1, 0, 2, 1, 90, 0x16, 3, 1 }, odd_version[] = { 0x16, 2, 1, 0, 60, 1, 0, 0, 56, 3, 3 },
-		     odd_ssl2[] = { 0x80, 28, 1, 3, 3, 0, 3, 0, 0, 0, 16, 0, 0, 0x2f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
+static const uint8_t odd_alert[] = { 0x15, 3, 1, 0, 2, 1, 90, 0x16, 3, 1 },
+		     odd_version[] = { 0x16, 2, 1, 0, 60, 1, 0, 0, 56, 3, 3 },
+		     odd_ssl2[] = { 0x80, 28, 1, 3, 3, 0, 3, 0, 0,  0,	16, 0,	0,  0x2f, 1,
+				    2,	  3,  4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,	  16 };
 
 TEST(tls_that_begins_as_no_client_does_is_reset_where_a_rule_has_a_name)
 {
@@ -489,7 +501,7 @@ TEST(tls_to_another_name_than_was_looked_up_is_reset)
 	CHECK(begin(&b));
 	CHECK(reach("server.test", &client, &far));
 	n = hello(bytes, "server.test");
-	/* In pieces, as networks like to deliver it. */
+	/* In pieces, as networks deliver it. */
 	CHECK_EQ(send(client, bytes, 3, 0), 3);
 	CHECK_EQ(send(client, bytes + 3, n - 3, 0), n - 3);
 	CHECK_EQ(recv(far, got, n, MSG_WAITALL), n);
@@ -534,7 +546,7 @@ TEST(every_request_of_a_connection_is_for_its_host)
 	CHECK(world_stream(&w, EGRESS_STREAM));
 	CHECK_EQ(w.last.verdict, EGRESS_V_DENIED);
 	CHECK_EQ(w.last.requests, 2);
-	/* One that comes when all before are answered is told why, behind the server's last words. */
+	/* A request that comes when all before are answered gets the reason, after the server's last bytes. */
 	CHECK(reach("server.test", &client, &far));
 	CHECK(says(client, two) && arrives(far, two));
 	CHECK(says(far, "HTTP/1.1 204 x\r\n\r\n") && arrives(client, "HTTP/1.1 204 x\r\n\r\n"));
@@ -556,7 +568,7 @@ TEST(every_request_of_a_connection_is_for_its_host)
 	CHECK(is_reset(client));
 	close(client);
 	close(far);
-	/* The first one can be told, too. */
+	/* The first request gets a reason, too. */
 	CHECK(reach("server.test", &client, &far));
 	CHECK(says(client, bad));
 	CHECK(recv(client, got, sizeof(got) - 1, 0) > 0);

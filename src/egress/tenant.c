@@ -1,10 +1,11 @@
+/* Counts what all sandboxes of a tenant use. */
 #include "egress/tenant.h"
 #include "base/base.h"
 #include "base/fd.h"
 
 #include <fcntl.h>
 
-#define PORTS 28232U /* as a kernel has them that was told nothing */
+#define PORTS 28232U /* as many as a kernel has without configuration */
 
 struct tenant *tenant_get(struct egress *g, uint64_t number)
 {

@@ -1,3 +1,4 @@
+/* One TLS connection of a terminated stream, over memory. */
 #include "egress/tls_end.h"
 
 #include <netinet/in.h>
@@ -18,7 +19,7 @@ int tls_end_open(struct tls_end *s, struct loop *l, int fd, SSL *ssl)
 		s->f.fd = -1;
 		return -ENOMEM;
 	}
-	/* Both ways at once, told once: whatever happened, everything that can go on is tried. */
+	/* Both directions with one event: whatever happened, everything that may make progress is tried. */
 	r = loop_add(l, &s->f, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
 	if (r < 0) {
 		s->f.fd = -1;

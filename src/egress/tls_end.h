@@ -14,7 +14,7 @@ struct tls_end {
 	bool eof; /* it says no more */
 	bool torn; /* and did not say so in TLS: what came may lack its end */
 	bool shut; /* we say no more */
-	size_t owed; /* bytes that a write was given and TLS wants again: no fewer */
+	size_t owed; /* bytes of a write that TLS requires to be repeated: no fewer */
 };
 
 /* Takes @fd, and @ssl when not NULL (in its accept or connect state). 0, or -errno: nothing is taken. */

@@ -1,3 +1,4 @@
+/* Loads the certificates that servers are verified by. */
 #include "egress/trust.h"
 
 #include <openssl/err.h>

@@ -1,4 +1,4 @@
-/* Who is trusted, with real handshakes in memory. */
+/* Which certificates are trusted, with real handshakes in memory. */
 #include "egress/trust.h"
 
 #include <openssl/ssl.h>

@@ -1,3 +1,4 @@
+/* Connects to the first of several addresses that answers. */
 #include "egress/upstream.h"
 #include "base/base.h"
 
@@ -48,7 +49,10 @@ static int dial(const struct net_addr *a, uint16_t port, int *ret_fd)
 	/* Should we die, the server is to see a broken connection and not an end. */
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	/* What a server does not take is in our memory, not in the sandbox's. What is on its way is not limited by that. */
+	/*
+	 * Bytes that the server does not accept stay in egress's memory, not in the sandbox's. Bytes in transit are not
+	 * limited by that.
+	 */
 	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 	if (a->family == 4)
 		r = connect(fd, (struct sockaddr *)&v4, sizeof(v4));
@@ -198,8 +202,14 @@ int upstream_start(struct loop *loop, struct upstream_past *past, const struct n
 		free(u);
 		return u ? -EINVAL : -ENOMEM;
 	}
-	*u = (struct upstream){ .loop = loop, .past = past, .fn = fn, .arg = arg, .port = port, .last = -EHOSTUNREACH,
-				.deadline = loop->now + PATIENCE, .timer = { .due = timer_due } };
+	*u = (struct upstream){ .loop = loop,
+				.past = past,
+				.fn = fn,
+				.arg = arg,
+				.port = port,
+				.last = -EHOSTUNREACH,
+				.deadline = loop->now + PATIENCE,
+				.timer = { .due = timer_due } };
 	for (unsigned i = 0; i < AT_ONCE; i++)
 		u->attempt[i] = (struct attempt){ { attempt_ready, -1 }, u, 0 };
 	u->n = (uint8_t)sort(u->addr, addr, n, past, loop->now);

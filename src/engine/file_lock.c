@@ -1,3 +1,4 @@
+/* Locks a file for an open file description. */
 #include "engine/file_lock.h"
 #include "base/base.h"
 #include "base/clock.h"

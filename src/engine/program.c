@@ -1,3 +1,4 @@
+/* Opens our other programs, which are beside this one. */
 #include "engine/program.h"
 #include "base/base.h"
 #include "config.h"
@@ -33,7 +34,6 @@ int program_path(const char *name, char *buf, size_t size, struct err *e)
 		return 0;
 	if ((size_t)snprintf(buf, size, "%s/%s", CLOCHE_LIBEXEC, name) < size && access(buf, X_OK) == 0)
 		return 0;
-	err_set(e, ERR_NOT_FOUND, -ENOENT, "%s is neither beside this program nor in %s", name, CLOCHE_LIBEXEC);
-	err_remedy(e, "run `make install`, or start cloche from its build folder");
-	return -ENOENT;
+	return err_advise(e, ERR_NOT_FOUND, -ENOENT, "run `make install`, or start cloche from its build folder",
+			  "%s is neither beside this program nor in %s", name, CLOCHE_LIBEXEC);
 }

@@ -1,3 +1,4 @@
+/* Checks the spec of a sandbox. */
 #include "engine/spec.h"
 #include "base/base.h"
 #include "base/id.h"
@@ -33,7 +34,7 @@ static int check_path(const char *s, const char *what, struct err *e)
 	return 0;
 }
 
-/* Where /proc, /dev and /sys stand is ours to say: a mount there would lift a mask. */
+/* No mount below /proc, /dev and /sys: it would uncover what is masked there. */
 static int check_target(const char *s, const char *what, struct err *e)
 {
 	static const char *const ours[] = { "/proc", "/dev", "/sys" };
@@ -79,6 +80,8 @@ int spec_check_limits(const struct spec_limits *l, struct err *e)
 	if (l->pids && l->pids < 2)
 		return err_set(e, ERR_INVALID, -EINVAL, "pids must be at least 2, one of them for the agent (got %u)",
 			       l->pids);
+	if (l->io_bps && l->io_bps < MIB)
+		return too_few_bytes("io_bps", "1M", l->io_bps, e);
 	if (l->cpu_milli && l->cpu_milli < 10)
 		return err_set(e, ERR_INVALID, -EINVAL, "cpus must be at least 0.01");
 	return 0;
@@ -86,11 +89,10 @@ int spec_check_limits(const struct spec_limits *l, struct err *e)
 
 static int check_layers(const struct sandbox_spec *s, struct err *e)
 {
-	if (s->layers > SPEC_LAYERS) {
-		err_set(e, ERR_INVALID, -E2BIG, "layers: at most %d", SPEC_LAYERS);
-		err_remedy(e, "start anew: copy what is needed into a sandbox of the image alone, and seal that");
-		return -E2BIG;
-	}
+	if (s->layers > SPEC_LAYERS)
+		return err_advise(e, ERR_INVALID, -E2BIG,
+				  "start anew: copy what is needed into a sandbox of the image alone, and seal that",
+				  "layers: at most %d", SPEC_LAYERS);
 	for (uint32_t i = 0; i < s->layers; i++)
 		if (strnlen(s->layer[i], ID_SIZE) != ID_LEN || !id_valid(s->layer[i]))
 			return err_set(e, ERR_INVALID, -EINVAL, "layer %u: invalid id", i);
@@ -105,25 +107,28 @@ static int check_disk(const struct sandbox_spec *s, struct err *e)
 			       0;
 	if (strnlen(s->disk, sizeof(s->disk)) != ID_LEN || !id_valid(s->disk))
 		return err_set(e, ERR_INVALID, -EINVAL, "disk: invalid id");
-	if (!(s->flags & SPEC_DISK) || s->flags & SPEC_VM)
+	if (!(s->flags & SPEC_DISK) || s->flags & SPEC_TIERS)
 		return err_set(e, ERR_INVALID, -EINVAL,
 			       "disk: only a container with storage 'disk' has a persistent disk");
 	return 0;
 }
 
-static int check_vm(const struct sandbox_spec *s, struct err *e)
+static int check_devices(const struct sandbox_spec *s, struct err *e)
 {
-	if (s->nmounts) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation 'vm': folders of the host cannot be mounted");
-		err_remedy(e, "leave the mounts out and copy the files, or use isolation 'container'");
-		return -EOPNOTSUPP;
+	int r = s->ndevices > DEVICE_NAMES ? err_set(e, ERR_INVALID, -E2BIG, "devices: at most %d", DEVICE_NAMES) : 0;
+
+	for (uint32_t i = 0; r == 0 && i < s->ndevices; i++) {
+		r = check_text(s->device[i], DEVICE_NAME, "device", e);
+		if (r == 0 && (!s->device[i][0] || s->device[i][0] == '-'))
+			r = err_set(e, ERR_INVALID, -EINVAL, "device '%s': not a name of a device", s->device[i]);
 	}
-	if (s->limits.memory < SPEC_VM_MEMORY)
-		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs at least %lluM",
-			       (unsigned long long)(SPEC_VM_MEMORY / MIB));
-	if (s->limits.disk && s->limits.disk < SPEC_VM_DISK)
-		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least 16M");
-	return 0;
+	if (r == 0 && s->ndevices && s->flags & (SPEC_TIERS | SPEC_MEMORY)) {
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			"devices: only a container can have them, and one that starts without processes");
+		err_remedy(e, "use isolation 'container', and a checkpoint of files alone");
+		r = -EOPNOTSUPP;
+	}
+	return r;
 }
 
 int spec_check(const struct sandbox_spec *s, struct err *e)
@@ -144,7 +149,7 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "user %u:%u: %u is reserved for the agent", s->uid, s->gid,
 			       AGENT_UID);
 	r = check_text(s->image, SPEC_PATH, "image", e);
-	if (r == 0 && strcmp(s->image, "host"))
+	if (r == 0 && strcmp(s->image, "host") && strcmp(s->image, SPEC_SCRATCH))
 		r = check_path(s->image, "image", e);
 	if (r == 0)
 		r = check_text(s->hostname, sizeof(s->hostname), "hostname", e);
@@ -156,8 +161,11 @@ int spec_check(const struct sandbox_spec *s, struct err *e)
 		r = check_layers(s, e);
 	if (r == 0)
 		r = check_disk(s, e);
-	if (r == 0 && s->flags & SPEC_VM)
-		r = check_vm(s, e);
+	if (r == 0)
+		r = check_devices(s, e);
+	if (r == 0 && s->limits.io_bps && !(s->flags & (SPEC_DISK | SPEC_TIERS)))
+		r = err_advise(e, ERR_INVALID, -EINVAL, "use storage 'disk'",
+			       "io_bps limits the sandbox's own disk, and with storage 'memory' it has none");
 	for (uint32_t i = 0; r == 0 && i < s->nmounts; i++) {
 		r = check_path(s->mount[i].src, "mount source", e);
 		if (r == 0)
@@ -199,6 +207,7 @@ void spec_put(const struct sandbox_spec *from, struct sandbox_spec *to)
 	to->nmounts = from->nmounts;
 	to->ntmpfs = from->ntmpfs;
 	to->layers = from->layers;
+	to->ndevices = from->ndevices;
 	for (uint32_t i = 0; i < SPEC_LAYERS && i < from->layers; i++)
 		put_text(to->layer[i], from->layer[i], ID_SIZE);
 	put_text(to->disk, from->disk, sizeof(to->disk));
@@ -212,6 +221,8 @@ void spec_put(const struct sandbox_spec *from, struct sandbox_spec *to)
 		put_text(to->tmpfs[i].path, from->tmpfs[i].path, SPEC_PATH);
 		to->tmpfs[i].size = from->tmpfs[i].size;
 	}
+	for (uint32_t i = 0; i < DEVICE_NAMES && i < from->ndevices; i++)
+		put_text(to->device[i], from->device[i], DEVICE_NAME);
 	if (from->flags & SPEC_NET)
 		spec_put_net(&from->net, &to->net);
 }

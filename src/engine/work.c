@@ -1,3 +1,4 @@
+/* Worker threads, and which work may begin. */
 #include "engine/work.h"
 #include "base/base.h"
 
@@ -40,7 +41,9 @@ static void add_first(struct list *l, struct work *w)
 /* Whether @w has to leave workers to others. */
 static bool holds_up(const struct workers *s, const struct work *w, unsigned waiting, unsigned slow)
 {
-	const unsigned kind = w->waits ? waiting : slow, most = s->count < 6 ? 1 : w->waits ? s->count / 2 - 1 : s->count / 3;
+	const unsigned kind = w->waits ? waiting : slow, most = s->count < 6 ? 1 :
+								w->waits     ? s->count / 2 - 1 :
+									       s->count / 3;
 	unsigned same = 0;
 
 	if (!w->waits && !w->slow)
@@ -62,7 +65,7 @@ static struct work *take_next(struct workers *s)
 	for (struct work **at = &s->waiting.first; *at; at = &(*at)->next) {
 		struct work *w = *at;
 
-		/* At the end all of them are told to give up. */
+		/* At the end, all of them are started, so that they see the end and give up. */
 		if (!s->ending && holds_up(s, w, waiting, slow))
 			continue;
 		*at = w->next;
@@ -134,7 +137,7 @@ int workers_new(unsigned count, struct workers **ret, struct err *e)
 	s->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->fd < 0)
 		r = err_sys(e, ERR_EXHAUSTED, -errno, "make an eventfd");
-	/* Locked: nobody looks for itself before all are known. */
+	/* Locked: no thread looks for work before all have been started. */
 	pthread_mutex_lock(&s->lock);
 	while (r == 0 && s->count < count && s->count < WORKERS_MAX) {
 		r = -pthread_create(&s->thread[s->count], NULL, work_main, s);

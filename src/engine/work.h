@@ -1,6 +1,7 @@
 /*
- * Work that takes long, done by threads of its own while the warden serves: what it needs it brings along, and it sees
- * nothing else. What is done comes back by workers_done() to who gave it.
+ * Work that takes long, done by threads of its own while the warden serves. A struct work contains all that its
+ * function needs, and the function accesses nothing else. Finished work is returned by workers_done() to the thread
+ * that gave it.
  */
 #pragma once
 #include <stdbool.h>
@@ -13,7 +14,7 @@ struct tier_ops;
 struct work {
 	struct work *next;
 	void (*run)(struct work *w); /* in a worker's thread */
-	void (*end)(struct work *w); /* frees it, when nobody will ask for it any more */
+	void (*end)(struct work *w); /* frees it, when its result is not needed any more */
 	const struct tier_ops *tier; /* whose it is (engine/tier.h); NULL: a seal */
 	bool quiet; /* ended by the worker: it does not come back */
 	/*
@@ -29,7 +30,7 @@ struct work {
 struct workers;
 
 int workers_new(unsigned count, struct workers **ret, struct err *e);
-/* Tells all that is under way to give up, waits for it, and ends what is left. */
+/* Makes all running work give up, waits for it, and ends what is left. */
 void workers_free(struct workers *s);
 void workers_add(struct workers *s, struct work *w);
 /* Readable when something is done. */

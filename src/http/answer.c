@@ -1,3 +1,4 @@
+/* Parses the answer to a request of ours. */
 #include "http/answer.h"
 
 #include <strings.h>
@@ -186,7 +187,8 @@ static ssize_t scan(const struct answer *a, const char *p, size_t n, bool *ret_w
 	for (size_t i = 0; i < n; i++) {
 		unsigned char ch = (unsigned char)p[i];
 
-		if ((ch == '\n') != (last == '\r') || (ch < 0x20 && ch != '\r' && ch != '\n' && ch != '\t') || ch == 0x7f)
+		if ((ch == '\n') != (last == '\r') || (ch < 0x20 && ch != '\r' && ch != '\n' && ch != '\t') ||
+		    ch == 0x7f)
 			return -EBADMSG;
 		if (ch == '\n' && empty && a->len + i > 1) {
 			*ret_whole = true;

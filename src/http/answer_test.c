@@ -52,7 +52,8 @@ static const size_t steps[] = { 1, 2, 3, 7, 500 };
 
 TEST(an_answer_with_a_length_ends_behind_it)
 {
-	static const char text[] = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A:  b c \r\n\r\nhelloHTTP/1.1 500 X\r\n\r\n";
+	static const char text[] =
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A:  b c \r\n\r\nhelloHTTP/1.1 500 X\r\n\r\n";
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		fresh();

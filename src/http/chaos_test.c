@@ -1,7 +1,7 @@
 /*
- * Clients that come, send halves, stop reading, hang up in every way; handlers that answer in every way, now or later.
- * Each request must end exactly once: a job lives on the heap from the handler to its end, so that a callback too many
- * is a use after free (for the sanitizers), and one too few a job that is left (for all).
+ * Clients that connect, send halves, stop reading, disconnect at any point; handlers that answer with any result, now
+ * or later. Each request must end exactly once: a job lives on the heap from the handler to its end, so that a callback
+ * too many is a use after free (for the sanitizers), and one too few a job that is left (for all).
  */
 #include "http/http_test.h"
 
@@ -304,7 +304,7 @@ static void storm(uint32_t seed, const struct http_opts *o)
 			step(jobs[rnd((uint32_t)n_jobs)]);
 	}
 	fd_close_many(clients, CLIENTS);
-	fix_down(&f); /* tells the rest, and leaves no handle */
+	fix_down(&f); /* ends the remaining requests, and leaves no handle */
 	printf("# %u requests: %u ended, %u gone; %u times lent\n", made, ended, gone, lent_done);
 }
 

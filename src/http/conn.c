@@ -1,3 +1,4 @@
+/* One connection: reading, its timers, its end. */
 #include "http/conn.h"
 
 #include <netinet/in.h>
@@ -148,11 +149,15 @@ void conn_stop(struct conn *c)
 
 static void refuse(struct conn *c, int status, const char *why)
 {
-	const char *code = status == 431 || status == 414 ? "too_large" : status == 505 ? "unsupported" : "invalid";
+	const enum err_reason reason = status == 431 ? WHY_HEADER_TOO_LARGE :
+				       status == 414 ? WHY_PATH_TOO_LONG :
+				       status == 417 ? WHY_EXPECTATION :
+				       status == 505 ? WHY_HTTP_VERSION :
+						       WHY_BAD_REQUEST;
 
 	c->req->keep = false;
 	c->req->body_done = true;
-	res_refuse(c->req, status, code, why);
+	res_refuse(c->req, reason, why);
 }
 
 static size_t feed_head(struct conn *c, const char *p, size_t n)
@@ -282,7 +287,7 @@ static void feed(struct conn *c, char *p, size_t n)
 	c->in.len = n;
 }
 
-/* Goes on with bytes that had to wait. True when some were used. */
+/* Parses bytes that had to wait. True when some were used. */
 static bool feed_kept(struct conn *c)
 {
 	size_t used;
@@ -302,6 +307,8 @@ static void end_of_input(struct conn *c)
 {
 	if (!c->eof && c->state == CONN_REQ && c->req->sse)
 		sse_comment(c->req);
+	else if (!c->eof && c->state == CONN_REQ && c->req->asks)
+		req_probe(c->req);
 	c->eof = true;
 }
 

@@ -100,6 +100,7 @@ struct http_req {
 	enum http_method method;
 	const char *method_name;
 	bool v10, keep, expect, upgrade, foreign;
+	bool asks; /* at the end of input, whether the client is still there */
 	const char *query_text;
 	char id[72];
 	uint64_t started;
@@ -240,7 +241,7 @@ void wait_off(struct wait *w);
 void conn_write(struct conn *c, const struct out_piece *p, size_t n);
 /* The same, as bytes on the wire: below TLS. */
 void conn_write_raw(struct conn *c, const struct out_piece *p, size_t n);
-/* Takes @own (malloc'ed) over; @data lies in it. */
+/* Takes ownership of @own (malloc'ed); @data points into it. */
 void conn_write_own(struct conn *c, char *own, const char *data, size_t len);
 void conn_flush(struct conn *c);
 void conn_out_free(struct conn *c);
@@ -266,7 +267,7 @@ struct http_req *req_new(struct conn *c);
 void req_free(struct http_req *q);
 /* Path and query of a whole head, which has room behind it. Returns 0 or the status to refuse with. */
 int req_target(struct http_req *q, const char **ret_why);
-/* Takes bytes of the body; 0: none are wanted now. */
+/* Takes bytes of the body; 0: none can be taken now. */
 size_t req_feed(struct http_req *q, char *p, size_t n);
 /* Calls back what is due. True when it did. */
 bool req_callbacks(struct http_req *q);
@@ -274,13 +275,14 @@ bool req_wants_body(const struct http_req *q);
 
 /* --- res.c --- */
 /* An answer in the shape of every error. */
-void res_refuse(struct http_req *q, int status, const char *code, const char *message);
+void res_refuse(struct http_req *q, enum err_reason why, const char *message);
 #define RES_PIECES_MAX 8U
 void res_write(struct http_req *q, const struct http_piece *p, size_t n); /* copies, as one chunk */
 void res_queue_fell(struct conn *c); /* something was sent */
 
 /* --- sse.c --- */
 void sse_comment(struct http_req *q);
+void req_probe(struct http_req *q); /* an interim answer, if there can be one: it fails when the client has left */
 
 /* --- ws.c --- */
 size_t ws_feed(struct ws *w, const char *p, size_t n);
@@ -297,7 +299,7 @@ bool tunnel_callbacks(struct tunnel *t);
 void tunnel_queue_fell(struct tunnel *t);
 bool tunnel_wants(const struct tunnel *t);
 bool tunnel_eof(struct tunnel *t); /* true when this call has reported the end */
-bool tunnel_shuts(const struct tunnel *t); /* wants to, once all is sent */
+bool tunnel_shuts(const struct tunnel *t); /* it is to be shut once all is sent */
 /* As ws_gone. */
 void tunnel_gone(struct tunnel *t);
 

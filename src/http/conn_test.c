@@ -1,4 +1,4 @@
-/* Connections: order, ends, and who is told what. */
+/* Connections: order, ends, and which callbacks are called. */
 #include "http/conn.h"
 #include "http/http_test.h"
 
@@ -49,6 +49,40 @@ TEST(pipelined_requests_are_answered_in_order_one_at_a_time)
 		CHECK_EQ(got_answers(&g), 3);
 	}
 	CHECK_EQ(f.gone, 0);
+	fix_down(&f);
+}
+
+static void later_and_asks(struct fix *fix, struct http_req *q)
+{
+	later(fix, q);
+	http_ask_gone(q);
+}
+
+TEST(a_client_that_half_closes_is_told_from_one_that_has_left)
+{
+	fix_up(&f, NULL, later_and_asks);
+	{
+		AUTO_CLOSE int fd = fix_dial(&f);
+
+		fix_send(&f, fd, GET, sizeof(GET) - 1);
+		shutdown(fd, SHUT_WR);
+		fix_pump(&f, 20);
+		CHECK_EQ(f.gone, 0);
+		http_send(f.last, 200, NULL, "late", 4);
+		fix_read(&f, fd, &g, 1000);
+		CHECK_CONTAINS(got_body(&g), "late"); /* behind an interim answer */
+	}
+	{
+		int fd = fix_dial(&f);
+
+		fix_send(&f, fd, GET, sizeof(GET) - 1);
+		fix_pump(&f, 20);
+		CHECK_EQ(f.gone, 0);
+		close(fd);
+		for (int i = 0; i < 100 && !f.gone; i++)
+			fix_pump(&f, 20);
+	}
+	CHECK_EQ(f.gone, 1);
 	fix_down(&f);
 }
 
@@ -214,7 +248,7 @@ TEST(an_answer_before_the_end_of_a_body_keeps_the_connection_when_little_is_left
 	fix_ask(&f, text, &g);
 	CHECK_EQ(got_answers(&g), 2);
 	CHECK(!g.closed);
-	CHECK_EQ(f.done, 0); /* the end is not said to who has answered */
+	CHECK_EQ(f.done, 0); /* a handler that has answered gets no call at the end */
 	fix_down(&f);
 }
 
@@ -240,7 +274,7 @@ TEST(events_are_sent_and_a_client_that_left_is_noticed)
 		CHECK_CONTAINS(g.data, "\r\ndata: {}\n\n\r\n");
 		CHECK(!strstr(g.data, "forged"));
 	}
-	/* It closed without a reset; only the comment sent then tells. */
+	/* The client closed without a reset, which only the next comment finds out. */
 	fix_pump(&f, 20);
 	CHECK_EQ(f.gone, 1);
 	fix_down(&f);
@@ -313,7 +347,7 @@ TEST(lent_memory_is_sent_in_order_and_given_back)
 		CHECK_EQ(f.done, 0);
 		http_write(f.last, "tail", 4);
 		fix_pump(&f, 10);
-		CHECK_EQ(f.done, 0); /* nobody reads yet, and 4 MiB do not fit the socket */
+		CHECK_EQ(f.done, 0); /* the client does not read yet, and 4 MiB do not fit the socket */
 		while (!f.done || http_queued(f.last)) {
 			r = recv(fd, back + n, (5 << 20) - n, MSG_DONTWAIT);
 			n += r > 0 ? (size_t)r : 0;

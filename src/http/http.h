@@ -103,6 +103,11 @@ const char *http_request_id(const struct http_req *q);
 
 /* The handler's own pointer, and what is called when the client is gone before the answer ended. */
 void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg);
+/*
+ * For an answer that takes long, and is of no use when the client has left: one that sends no more gets an interim
+ * answer (102), and if that cannot be delivered, `gone` is called. Without this it is only noticed by the answer.
+ */
+void http_ask_gone(struct http_req *q);
 /* 64 bytes, zeroed and aligned, in which the layers above keep what they know of a request, such as its caller. */
 void *http_note(struct http_req *q);
 
@@ -125,13 +130,15 @@ void http_body_forget(struct http_req *q);
  */
 void http_read_body(struct http_req *q, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg);
 /*
- * Piece by piece. @data may hold the flow with http_body_pause() and let it go on with http_body_resume(); @end
- * follows the last piece. "Expect: 100-continue" is answered when reading begins.
+ * Piece by piece. @data may pause the flow with http_body_pause(), until http_body_resume(); @end follows the last
+ * piece. "Expect: 100-continue" is answered when reading begins.
  */
 void http_stream_body(struct http_req *q, void (*data)(void *arg, const char *p, size_t len), void (*end)(void *arg),
 		      void *arg);
 void http_body_pause(struct http_req *q);
 void http_body_resume(struct http_req *q);
+/* What else comes of a streamed body is dropped; neither @data nor @end is called any more. */
+void http_body_drop(struct http_req *q);
 
 /* --- the answer --- */
 /* Before http_send/http_begin; text is copied; a value with control bytes is dropped. */
@@ -144,8 +151,8 @@ void http_send(struct http_req *q, int status, const char *type, const void *bod
 /* The same, taking @body (malloc'ed) over without a copy. */
 void http_send_take(struct http_req *q, int status, const char *type, char *body, size_t len);
 /*
- * How errors of this request are written, those of this layer and the router too; the arguments are http_fail_as's.
- * Without it: {"error":{"code","message","cause","remedy","request_id"}}.
+ * How errors of this request are written, those of this layer and the router too; @code is the kind's name.
+ * Without it: {"error":{"code","reason","message","cause","remedy","request_id"}}.
  */
 struct json;
 typedef void http_shape(struct json *j, const char *code, const char *message, const char *cause, const char *remedy);
@@ -153,9 +160,8 @@ void http_set_shape(struct http_req *q, http_shape *shape);
 /* An error with the kind's status; adds Retry-After when @retry_after. Ends the request. */
 void http_fail(struct http_req *q, const struct err *e);
 void http_fail_retry(struct http_req *q, const struct err *e, unsigned retry_after_s);
-/* The same for what has no kind: @status and @code are free, @cause and @remedy may be NULL. */
-void http_fail_as(struct http_req *q, int status, const char *code, const char *message, const char *cause,
-		  const char *remedy);
+/* The same with the parts of an error: @cause and @remedy may be NULL. */
+void http_fail_as(struct http_req *q, enum err_reason why, const char *message, const char *cause, const char *remedy);
 /* Of the answer that is begun next: the words behind its status, instead of ours. Left out where they cannot be sent. */
 void http_reason(struct http_req *q, const char *text);
 /*
@@ -200,7 +206,8 @@ struct ws_calls {
 	void (*drain)(void *arg); /* ws_queued fell below HTTP_HIGH / 2 */
 	void (*gone)(void *arg); /* closed by either side; the last call. Not called after ws_close() */
 	size_t max; /* a longer message closes with 1009 */
-	bool asks; /* the client's first message is its request: who has not sent it by the first ping is cut */
+	/* the client's first message is its request: a client that has not sent it by the first ping is cut */
+	bool asks;
 	const char *protocol; /* Sec-WebSocket-Protocol to answer with, or NULL */
 };
 /*
@@ -218,7 +225,8 @@ void ws_close(struct ws *w, unsigned code, const char *reason);
 
 /* --- bytes: a connection that was upgraded to something we do not know --- */
 struct tunnel_calls {
-	void (*data)(void *arg, const char *p, size_t len); /* may tunnel_pause(); what came with it is still delivered */
+	/* may tunnel_pause(); what came with it is still delivered */
+	void (*data)(void *arg, const char *p, size_t len);
 	void (*eof)(void *arg); /* the client sends nothing more; it may still read */
 	void (*drain)(void *arg); /* tunnel_queued fell below HTTP_HIGH / 2 */
 	void (*gone)(void *arg); /* broken, or cut; the last call. Not called after tunnel_end() or tunnel_cut() */
@@ -233,7 +241,7 @@ void tunnel_write(struct tunnel *t, const void *data, size_t len); /* queues a c
 size_t tunnel_queued(const struct tunnel *t);
 void tunnel_pause(struct tunnel *t);
 void tunnel_resume(struct tunnel *t);
-void tunnel_shut(struct tunnel *t); /* nothing more will be written: the client sees an end, and may go on sending */
+void tunnel_shut(struct tunnel *t); /* nothing more will be written: the client sees an end, and may continue to send */
 /* Sends what is queued and closes; @t must not be touched afterwards. */
 void tunnel_end(struct tunnel *t);
 /* Closes so that the client sees that something broke. */

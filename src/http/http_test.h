@@ -157,9 +157,9 @@ static inline void fix_ask(struct fix *f, const char *text, struct got *g)
 
 static inline int got_status(const struct got *g)
 {
-	return g->len > 12 && !strncmp(g->data, "HTTP/1.1 ", 9)
-		       ? (g->data[9] - '0') * 100 + (g->data[10] - '0') * 10 + (g->data[11] - '0')
-		       : 0;
+	return g->len > 12 && !strncmp(g->data, "HTTP/1.1 ", 9) ?
+		       (g->data[9] - '0') * 100 + (g->data[10] - '0') * 10 + (g->data[11] - '0') :
+		       0;
 }
 
 static inline unsigned got_answers(const struct got *g)

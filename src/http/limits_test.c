@@ -325,7 +325,7 @@ TEST(a_streamed_body_stands_still_while_it_is_paused)
 			uv_run(&f.loop, UV_RUN_NOWAIT);
 			seen = f.drains;
 			if (seen > 1000000 && seen < 1100000) {
-				/* Held longer than the limit for bodies: it is not the client who is slow. */
+				/* Paused for longer than the time limit of bodies: the client is not the slow side. */
 				fix_pump(&f, 700);
 				CHECK_EQ(f.drains, seen);
 			}

@@ -1,3 +1,4 @@
+/* What a connection still has to send. */
 #include "http/conn.h"
 
 #include <sys/socket.h>

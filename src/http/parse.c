@@ -1,3 +1,4 @@
+/* Checks heads and chunks before llhttp parses them. */
 #include "http/conn.h"
 
 #include <strings.h>

@@ -145,7 +145,9 @@ TEST(an_unknown_method_is_read_like_any_other_and_keeps_its_name)
 	char text[128];
 
 	fix_up(&f, NULL, describe);
-	fix_ask(&f, "QUERY /a?b=c HTTP/1.1\r\n" H "X-A: 1\r\nContent-Length: 5\r\n\r\nhelloGET /n HTTP/1.1\r\n" H "\r\n", &g);
+	fix_ask(&f,
+		"QUERY /a?b=c HTTP/1.1\r\n" H "X-A: 1\r\nContent-Length: 5\r\n\r\nhelloGET /n HTTP/1.1\r\n" H "\r\n",
+		&g);
 	CHECK_EQ(got_answers(&g), 2);
 	CHECK_CONTAINS(g.data, "QUERY /a [a] b=<c> a=<1>HTTP/1.1 200");
 	CHECK_CONTAINS(g.data, "GET /n [n]");

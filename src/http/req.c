@@ -1,3 +1,4 @@
+/* One request: its parts and its body. */
 #include "http/conn.h"
 
 #include <strings.h>
@@ -317,6 +318,23 @@ void http_set_gone(struct http_req *q, void (*gone)(void *arg), void *arg)
 	q->gone_arg = arg;
 }
 
+void req_probe(struct http_req *q)
+{
+	static const char still[] = "HTTP/1.1 102 Processing\r\n\r\n";
+
+	if (q->res == RES_NONE && !q->v10)
+		conn_write(q->conn, &(struct out_piece){ .data = still, .len = sizeof(still) - 1 }, 1);
+}
+
+void http_ask_gone(struct http_req *q)
+{
+	q->asks = true;
+	if (!q->conn->eof)
+		return;
+	req_probe(q);
+	conn_after(q->conn);
+}
+
 void http_give(struct http_req *q, unsigned *count, size_t *unsent)
 {
 	conn_give(q->conn, count, unsent);
@@ -360,7 +378,7 @@ static void too_large(struct http_req *q)
 {
 	q->tell_gone = true;
 	q->keep = false;
-	res_refuse(q, 413, "too_large", "the body is too large");
+	res_refuse(q, WHY_BODY_TOO_LARGE, "the body is too large");
 }
 
 void http_body_wiped(struct http_req *q)
@@ -418,6 +436,14 @@ void http_body_resume(struct http_req *q)
 	q->rate_from = 0;
 	if (!q->conn->turn)
 		conn_kick(q->conn);
+}
+
+void http_body_drop(struct http_req *q)
+{
+	if (q->mode != BODY_STREAM)
+		return;
+	q->mode = BODY_DISCARD;
+	http_body_resume(q);
 }
 
 bool req_wants_body(const struct http_req *q)
@@ -499,7 +525,7 @@ size_t req_feed(struct http_req *q, char *p, size_t n)
 		q->keep = false;
 		q->tell_gone = q->res != RES_ENDED;
 		if (q->res == RES_NONE)
-			res_refuse(q, 400, "invalid", "the chunks are invalid");
+			res_refuse(q, WHY_BAD_REQUEST, "the chunks are invalid");
 		else
 			conn_kill(c);
 		return n;

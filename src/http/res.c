@@ -1,3 +1,4 @@
+/* One answer: its head, its body, its end. */
 #include "http/conn.h"
 
 #include <stdarg.h>
@@ -126,8 +127,7 @@ static void make_head(struct http_req *q, struct res_head *h, int status, const 
 	h->len = 0;
 	add(h, "HTTP/1.1 %d %s\r\n", status, q->has_reason ? q->reason : status_text(status));
 	if (!q->bare)
-		add(h, "Server: cloche\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n",
-		    http_request_id(q));
+		add(h, "Server: cloche\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n", http_request_id(q));
 	if (type && !empty)
 		add(h, "Content-Type: %.100s\r\n", type);
 	if (q->chunked)
@@ -220,11 +220,11 @@ void http_set_shape(struct http_req *q, http_shape *shape)
 	q->shape = shape;
 }
 
-void http_fail_as(struct http_req *q, int status, const char *code, const char *message, const char *cause,
-		  const char *remedy)
+void http_fail_as(struct http_req *q, enum err_reason why, const char *message, const char *cause, const char *remedy)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(ERROR_MAX);
 	struct json j = JSON_INIT(&b);
+	const char *code = err_kind_name(err_reason_kind(why));
 
 	cause = cause && *cause ? cause : NULL;
 	remedy = remedy && *remedy ? remedy : NULL;
@@ -234,6 +234,7 @@ void http_fail_as(struct http_req *q, int status, const char *code, const char *
 		jout_object(&j, NULL);
 		jout_object(&j, "error");
 		jout_str(&j, "code", code);
+		jout_str(&j, "reason", err_reason_name(why));
 		jout_str(&j, "message", message);
 		jout_str(&j, "cause", cause);
 		jout_str(&j, "remedy", remedy);
@@ -241,21 +242,20 @@ void http_fail_as(struct http_req *q, int status, const char *code, const char *
 		jout_end(&j);
 		jout_end(&j);
 	}
-	http_send(q, status, "application/json", buf_str(&b), b.len);
+	http_send(q, err_reason_status(why), "application/json", buf_str(&b), b.len);
 }
 
-void res_refuse(struct http_req *q, int status, const char *code, const char *message)
+void res_refuse(struct http_req *q, enum err_reason why, const char *message)
 {
-	http_fail_as(q, status, code, message, NULL, NULL);
+	http_fail_as(q, why, message, NULL, NULL);
 }
 
 void http_fail(struct http_req *q, const struct err *e)
 {
-	int status = err_kind_status(e->kind);
 	/* What the kernel said is of use where it was not the caller's doing. */
-	const char *cause = e->errnum && status >= 500 ? strerror(e->errnum) : NULL;
+	const char *cause = e->errnum && err_kind_status(e->kind) >= 500 ? strerror(e->errnum) : NULL;
 
-	http_fail_as(q, status, err_kind_name(e->kind), e->msg, cause, e->remedy);
+	http_fail_as(q, err_reason(e), e->msg, cause, e->remedy);
 }
 
 void http_fail_retry(struct http_req *q, const struct err *e, unsigned retry_after_s)

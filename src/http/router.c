@@ -1,3 +1,4 @@
+/* Finds a route by method and path. */
 #include "http/router.h"
 
 #include "base/base.h"
@@ -113,7 +114,7 @@ static void answer_method(struct http_req *q, unsigned methods)
 			n += (size_t)snprintf(allow + n, sizeof(allow) - n, "%s%s", n ? ", " : "", names[m]);
 	http_set(q, "Allow", allow);
 	snprintf(remedy, sizeof(remedy), "use one of %s", allow);
-	http_fail_as(q, 405, "method", "this path does not support the method", NULL, remedy);
+	http_fail_as(q, WHY_METHOD, "this path does not support the method", NULL, remedy);
 }
 
 const struct route *router_find(struct router *r, struct http_req *q)
@@ -139,7 +140,7 @@ const struct route *router_find(struct router *r, struct http_req *q)
 	if (methods)
 		answer_method(q, methods);
 	else
-		http_fail_as(q, 404, "not_found", "no resource at this path", NULL,
+		http_fail_as(q, WHY_PATH_UNKNOWN, "no resource at this path", NULL,
 			     "see GET /v1/openapi.json for all paths");
 	return NULL;
 }

@@ -1,3 +1,4 @@
+/* Listeners, and the list of connections. */
 #include "http/conn.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* Sends Server-Sent Events. */
 #include "http/conn.h"
 
 #include "base/base.h"

@@ -1,3 +1,4 @@
+/* TLS on a connection, over memory. */
 #include "http/conn.h"
 
 #include <openssl/err.h>

@@ -108,7 +108,7 @@ static void client_send(struct client *c, const char *text, size_t len)
 	while (again(c, r));
 }
 
-/* At least @want bytes into back, which is ended with a NUL. */
+/* Reads at least @want bytes into back, which is ended with a NUL. */
 static size_t client_read(struct client *c, size_t want)
 {
 	uint64_t until = clock_mono_ns() + 5000000000ULL;

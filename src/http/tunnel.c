@@ -1,3 +1,4 @@
+/* A connection after its upgrade to another protocol. */
 #include "http/conn.h"
 
 #include <sys/socket.h>

@@ -113,7 +113,8 @@ TEST(a_request_that_asks_for_no_upgrade_is_still_to_be_answered)
 	up(accept_it);
 	fix_ask(&f, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", &g);
 	CHECK_EQ(got_status(&g), 426);
-	fix_ask(&f, "POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 1\r\n\r\nx", &g);
+	fix_ask(&f, "POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 1\r\n\r\nx",
+		&g);
 	CHECK_EQ(got_status(&g), 426);
 	fix_down(&f);
 }

@@ -1,3 +1,4 @@
+/* WebSockets, with the frames of wslay. */
 #include "http/conn.h"
 
 #include <openssl/evp.h>
@@ -183,7 +184,7 @@ int ws_accept(struct http_req *q, const struct ws_calls *calls, void *arg, struc
 	return 0;
 }
 
-/* Control frames wslay wants to send; and whether the conversation is over. */
+/* Sends the control frames that wslay has queued, and ends the connection when wslay has finished. */
 static void push(struct ws *w)
 {
 	if (wslay_event_send(w->ctx) != 0)

@@ -13,7 +13,7 @@ static struct ws *ws;
 static unsigned messages, gone, drains;
 static size_t last_len;
 static bool last_text, pause_now, close_now;
-static bool asks; /* what it accepts wants a message first */
+static bool asks; /* it expects a message of the client first */
 static char last[1 << 16];
 
 static void on_message(void *arg, bool text, const uint8_t *data, size_t len)
@@ -54,7 +54,7 @@ static void upgrade(struct fix *fix, struct http_req *q)
 	messages = gone = drains = 0;
 	pause_now = close_now = false;
 	if (ws_accept(q, &calls, NULL, &ws) < 0)
-		http_fail_as(q, 400, "invalid", "no upgrade", NULL, NULL);
+		http_fail_as(q, WHY_BAD_REQUEST, "no upgrade", NULL, NULL);
 }
 
 static int open_ws(void)

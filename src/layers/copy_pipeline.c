@@ -1,3 +1,4 @@
+/* Copies large files by three threads: the caller reads, one thread sums up, one writes. */
 #include "layers/copy_pipeline.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -11,27 +12,27 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define ALIGN 4096U /* what disks want of a write that goes there at once */
-#define BATCH 4U /* pieces in one write: some are left to be read into meanwhile */
-#define PIECES 256U /* at a time, however small */
-#define HEAD_START (16U << 10) /* bytes of a file that are worth to begin with writing them */
-#define NEWS (256U << 10) /* bytes that are worth to wake somebody up for */
+#define ALIGN 4096U /* alignment that disks require for direct writes */
+#define BATCH 4U /* pieces in one write: the rest of the buffer is filled meanwhile */
+#define PIECES 256U /* pieces in flight, however small */
+#define HEAD_START (16U << 10) /* bytes of a file from which writing it early is worth it */
+#define NEWS (256U << 10) /* new bytes after which a waiting thread is woken up */
 
 struct file {
 	struct file *next;
 	int fd;
 	struct stat st;
 	uint32_t uid, gid;
-	bool direct; /* past the cache, until the disk does not want that */
+	bool direct; /* written past the page cache, until the disk refuses that */
 };
 
 struct piece {
 	struct file *file;
 	uint64_t at;
 	size_t len;
-	size_t where; /* in ->buf */
+	size_t where; /* offset in ->buf */
 	uint8_t (*sum)[SHA256_SIZE];
-	bool last; /* of its file */
+	bool last; /* the last piece of its file */
 	bool summed, written;
 };
 
@@ -42,34 +43,34 @@ struct copy_pipeline_spare {
 
 struct copy_pipeline {
 	/*
-	 * They wait for the next one who needs them: a thread that wakes up goes to a processor that is idle, but a new one
-	 * often stands behind who made it, and that one reads until all is read.
+	 * The threads are kept for the next pipeline. A thread that wakes up gets an idle processor, but a new one
+	 * often has to queue behind its creator, which reads until all is read.
 	 */
 	pthread_t summer, writer;
 	pthread_mutex_t lock;
-	pthread_cond_t to_do[2]; /* of summer and writer */
-	pthread_cond_t moved; /* of who reads */
+	pthread_cond_t to_do[2]; /* for summer and writer */
+	pthread_cond_t moved; /* for the reader */
 	const int *stop;
 	struct copy_pipeline_spare *spare;
 	char *buf;
 	/*
-	 * Counted over all files; the n-th is in piece[n % PIECES], and its bytes in ->buf, one behind the other and round about,
-	 * until it and all before it are both summed up and written.
+	 * Pieces are counted over all files; number n is in piece[n % PIECES]. Their bytes are in the ring buffer
+	 * ->buf, one after the other, until each piece and all before it are both summed up and written.
 	 */
 	struct piece piece[PIECES];
 	uint64_t first, read, to_sum, to_write;
-	size_t fill; /* where in ->buf the next one may begin */
-	size_t news; /* bytes nobody was told of */
-	struct file *file, **last; /* whose last byte is not written: that is done in order */
-	bool used; /* since copy_pipeline_end() */
+	size_t fill; /* where in ->buf the next piece may begin */
+	size_t news; /* bytes that no thread was woken up for yet */
+	struct file *file, **last; /* files whose last byte is not written: they are finished in order */
+	bool used; /* a file was added since copy_pipeline_end() */
 	unsigned few; /* small files that were written at once */
 	bool started; /* the threads */
-	unsigned busy, writing; /* who is at something, without the lock; and of these, who writes */
-	bool end; /* no more files */
-	bool told; /* of that all are written and as they will be, or will not be */
+	unsigned busy, writing; /* threads that work without the lock; and of these, those that write */
+	bool end; /* no more files will be added */
+	bool told; /* ->then was called, or will never be */
 	bool quit;
 	int failed;
-	void (*then)(void *arg); /* when all is written */
+	void (*then)(void *arg); /* called when all is written */
 	void *then_arg;
 };
 
@@ -84,7 +85,7 @@ static void fail(struct copy_pipeline *p, int r)
 	pthread_cond_broadcast(&p->moved);
 }
 
-/* With the lock held, which is let go until leave(). */
+/* Called with the lock held; releases it until leave(). */
 static void begin(struct copy_pipeline *p)
 {
 	p->busy++;
@@ -98,7 +99,7 @@ static void leave(struct copy_pipeline *p)
 	pthread_cond_broadcast(&p->moved);
 }
 
-/* With the lock held, which is let go meanwhile. False: there is none to sum up. */
+/* Called with the lock held, which is released meanwhile. False: there is nothing to sum up. */
 static bool sum_some(struct copy_pipeline *p)
 {
 	struct piece *x = nth(p, p->to_sum);
@@ -113,7 +114,7 @@ static bool sum_some(struct copy_pipeline *p)
 	return true;
 }
 
-/* What is left to be written of @n pieces of one file, the first of which are done as far as @done. */
+/* The part that is still to be written of @n pieces of one file, the first of which are written up to @done. */
 static int rest_of(struct copy_pipeline *p, uint64_t first, uint64_t n, size_t len, size_t done, struct iovec v[BATCH])
 {
 	int count = 0;
@@ -136,14 +137,14 @@ static int rest_of(struct copy_pipeline *p, uint64_t first, uint64_t n, size_t l
 	return count;
 }
 
-/* @n pieces, one behind the other in one file, from the @first on. */
+/* Writes @n pieces, which are contiguous in one file, from number @first on. */
 static int put(struct copy_pipeline *p, uint64_t first, uint64_t n_pieces)
 {
 	const struct piece *x = nth(p, first), *end = nth(p, first + n_pieces - 1);
 	size_t len = (size_t)(end->at - x->at) + end->len, done = 0;
 	struct file *f = x->file;
 
-	/* What is left of a file's end is there already. */
+	/* put_tail() has written the end of the file already. */
 	if (f->direct)
 		len = len / ALIGN * ALIGN;
 	while (done < len) {
@@ -152,7 +153,7 @@ static int put(struct copy_pipeline *p, uint64_t first, uint64_t n_pieces)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		/* Not as the disk wants it, after all: through the cache. */
+		/* The disk refuses this direct write: writes through the cache instead. */
 		if (n < 0 && errno == EINVAL && sys_fcntl(f->fd, F_GETFL, 0) & O_DIRECT) {
 			int r = sys_fcntl(f->fd, F_SETFL, O_RDWR);
 
@@ -164,13 +165,13 @@ static int put(struct copy_pipeline *p, uint64_t first, uint64_t n_pieces)
 			return n < 0 ? -errno : -EIO;
 		done += (size_t)n;
 	}
-	/* Only ever a head start: what goes wrong is told by fsync. */
+	/* Only starts writing early; fsync reports errors. */
 	if (len >= HEAD_START)
 		(void)!sync_file_range(f->fd, (off_t)x->at, (off_t)len, SYNC_FILE_RANGE_WRITE);
 	return 0;
 }
 
-/* Owner first: changing it takes set-id bits away. Times last. */
+/* Sets owner, mode and times. Owner first: changing it clears set-id bits. Times last. */
 static int dress(const struct file *f)
 {
 	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
@@ -189,7 +190,7 @@ static void file_free(struct file *f)
 	free(f);
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static struct file *take_file(struct copy_pipeline *p)
 {
 	struct file *f = p->file;
@@ -201,7 +202,7 @@ static struct file *take_file(struct copy_pipeline *p)
 	return f;
 }
 
-/* With the lock held, which is let go meanwhile. */
+/* Called with the lock held, which is released meanwhile. */
 static void write_pieces(struct copy_pipeline *p, uint64_t first, uint64_t n)
 {
 	struct file *whole = nth(p, first + n - 1)->last ? take_file(p) : NULL;
@@ -223,7 +224,7 @@ static void write_pieces(struct copy_pipeline *p, uint64_t first, uint64_t n)
 		fail(p, r);
 }
 
-/* What is there of a file: each write is a wait for the disk, and then for a processor. */
+/* Writes what was read of a file. Each write waits for the disk, and then for a processor. */
 static bool write_some(struct copy_pipeline *p)
 {
 	uint64_t first = p->to_write, n = 1;
@@ -236,7 +237,7 @@ static bool write_some(struct copy_pipeline *p)
 	return true;
 }
 
-/* The same for who would wait: a file that is one piece, so that nobody else is at it. */
+/* The reader writes as well instead of waiting, if a file is one piece, so that no other thread works on it. */
 static bool help_write(struct copy_pipeline *p)
 {
 	const struct piece *x = nth(p, p->to_write);
@@ -259,12 +260,12 @@ static void *sum_main(void *arg)
 {
 	struct copy_pipeline *p = arg;
 
-	(void)sched_slice_long(); /* whoever reads or writes goes first */
+	(void)sched_slice_long(); /* reading and writing go before summing up */
 	work(p, sum_some, &p->to_do[0]);
 	return NULL;
 }
 
-/* What is there, and when that was all, who waits for it is told. */
+/* Writes what is there; when that was all, wakes the threads that wait for it. */
 static bool write_more(struct copy_pipeline *p)
 {
 	if (write_some(p))
@@ -283,7 +284,7 @@ static void *write_main(void *arg)
 {
 	struct copy_pipeline *p = arg;
 
-	(void)sched_slice_short(); /* the disk is idle until it is back */
+	(void)sched_slice_short(); /* the disk is idle until this thread runs again */
 	work(p, write_more, &p->to_do[1]);
 	return NULL;
 }
@@ -295,7 +296,7 @@ static void wake(struct copy_pipeline *p)
 	pthread_cond_signal(&p->to_do[0]);
 }
 
-/* Until all is done, or given up by everybody. */
+/* Waits until all is done, or all threads have given up. */
 static void settle(struct copy_pipeline *p)
 {
 	pthread_mutex_lock(&p->lock);
@@ -303,7 +304,7 @@ static void settle(struct copy_pipeline *p)
 	wake(p);
 	while (help_write(p) || sum_some(p))
 		;
-	wake(p); /* if we were the last to write */
+	wake(p); /* if this thread was the last to write */
 	while (p->busy || !(p->failed || p->told))
 		pthread_cond_wait(&p->moved, &p->lock);
 	p->end = p->told = false;
@@ -374,13 +375,14 @@ static char *buf_new(void)
 
 	if (buf == MAP_FAILED)
 		return NULL;
-	(void)!madvise(buf, COPY_PIPELINE_MEMORY, MADV_HUGEPAGE); /* else page by page */
+	(void)!madvise(buf, COPY_PIPELINE_MEMORY, MADV_HUGEPAGE); /* otherwise single pages are used */
 	return buf;
 }
 
 /*
- * Not where we are, while there are other processors: the kernel likes to put who is woken up beside who does that, also
- * when another one is idle (in a virtual machine it may not believe that), and we go on reading. Nothing fails without.
+ * Keeps the threads off the reader's processor while there are others: the kernel tends to put a woken thread beside
+ * its waker, even if another processor is idle (in a virtual machine it may not know that), and the reader continues to
+ * read. If this fails, only time is lost.
  */
 static void make_room(const struct copy_pipeline *p)
 {
@@ -463,20 +465,19 @@ void copy_pipeline_free(struct copy_pipeline *p)
 	pthread_mutex_unlock(&p->lock);
 	settle(p);
 	close_all(p);
-	/* What is in it means nothing any more: whoever needs the pages may have them. */
+	/* The buffer's content is not needed any more: the kernel may take its pages. */
 	if (p->buf && madvise(p->buf, COPY_PIPELINE_MEMORY, MADV_FREE) == 0)
 		p = spare_swap(p->spare, p);
 	copy_pipeline_destroy(p);
 }
 
-/* As much in memory, or on the disk, as it is long; and nothing to be carried over that a write would take away. */
+/* Whether the file has no holes (in memory, or on the disk), and no attribute that a write would clear. */
 static bool suits(const struct stat *st, int from)
 {
-	return st->st_size > 0 && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) &&
-	       xattr_none(from);
+	return st->st_size > 0 && st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512) && xattr_none(from);
 }
 
-/* Where @len bytes can go, -1: nowhere yet. With the lock held. */
+/* Finds room for @len bytes, -1: none yet. Called with the lock held. */
 static ssize_t find_room(struct copy_pipeline *p, size_t len)
 {
 	size_t from;
@@ -493,7 +494,7 @@ static ssize_t find_room(struct copy_pipeline *p, size_t len)
 	return p->fill > from || from - p->fill >= len ? (ssize_t)p->fill : -1;
 }
 
-/* A place for the next piece, when there is one. */
+/* Waits for room for the next piece. */
 static ssize_t wait_room(struct copy_pipeline *p, size_t len)
 {
 	ssize_t r;
@@ -520,7 +521,7 @@ static int read_piece(struct copy_pipeline *p, int from, struct piece x)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return n < 0 ? -errno : -ESTALE; /* shorter than it was */
+			return n < 0 ? -errno : -ESTALE; /* the file was shorter than its size said */
 		done += (size_t)n;
 	}
 	pthread_mutex_lock(&p->lock);
@@ -534,8 +535,8 @@ static int read_piece(struct copy_pipeline *p, int from, struct piece x)
 }
 
 /*
- * What is behind the last whole block, by the cache: past it only whole blocks can be written, and cutting one off
- * later would be a wait for the disk to read it back.
+ * Writes what follows the last whole block through the cache: a direct write takes only whole blocks, and cutting the
+ * file later would wait for the disk to read the block back.
  */
 static int put_tail(int from, int to, uint64_t size)
 {
@@ -567,7 +568,7 @@ static struct file *file_new(int to, const struct stat *st, uint32_t uid, uint32
 	return NULL;
 }
 
-/* Nothing is in memory, nobody is at anything: without them. */
+/* When the pipeline is empty and idle, a small file is written at once, without the threads. */
 static int put_small(struct copy_pipeline *p, const struct file *f, int from, uint8_t (*sum)[SHA256_SIZE])
 {
 	const size_t len = (size_t)f->st.st_size;
@@ -595,10 +596,11 @@ static void file_add(struct copy_pipeline *p, struct file *f)
 	pthread_mutex_unlock(&p->lock);
 }
 
-int copy_pipeline_file(struct copy_pipeline *p, struct digests *d, int from, int to, const struct stat *st, uint32_t uid, uint32_t gid)
+int copy_pipeline_file(struct copy_pipeline *p, struct digests *d, int from, int to, const struct stat *st,
+		       uint32_t uid, uint32_t gid)
 {
 	uint64_t size = (uint64_t)st->st_size, at = 0;
-	uint8_t (*sum)[SHA256_SIZE];
+	uint8_t(*sum)[SHA256_SIZE];
 	struct file *f;
 	struct stat is;
 	int r = 0;
@@ -622,7 +624,7 @@ int copy_pipeline_file(struct copy_pipeline *p, struct digests *d, int from, int
 	f->direct = size >= COPY_PIPELINE_DIRECT;
 	if (f->direct) {
 		r = put_tail(from, f->fd, size);
-		(void)sys_fcntl(f->fd, F_SETFL, O_RDWR | O_DIRECT); /* or through the cache */
+		(void)sys_fcntl(f->fd, F_SETFL, O_RDWR | O_DIRECT); /* otherwise through the cache */
 	}
 	for (; r == 0 && at < size; at += COPY_PIPELINE_PIECE, sum += COPY_PIPELINE_SUMS) {
 		struct piece x = { .file = f, .at = at, .sum = sum, .last = size - at <= COPY_PIPELINE_PIECE };

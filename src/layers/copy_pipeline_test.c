@@ -12,7 +12,7 @@
 
 #define PIECE ((size_t)COPY_PIPELINE_PIECE)
 
-/* Noise with zeros: whole blocks, parts of blocks, across a piece's end. */
+/* Random bytes with zeros in between: whole blocks, parts of blocks, across a piece's end. */
 static char *make_data(size_t len)
 {
 	char *p = malloc(len);
@@ -29,12 +29,13 @@ static int make_source(const char *data, size_t len, struct stat *ret)
 	const struct timespec times[2] = { { 1000000, 1 }, { 2000000, 123456789 } };
 	int fd = memfd_create("source", MFD_CLOEXEC);
 
-	if (pwrite(fd, data, len, 0) != (ssize_t)len || fchmod(fd, 06751) < 0 || futimens(fd, times) < 0 || fstat(fd, ret) < 0)
+	if (pwrite(fd, data, len, 0) != (ssize_t)len || fchmod(fd, 06751) < 0 || futimens(fd, times) < 0 ||
+	    fstat(fd, ret) < 0)
 		return -1;
 	return fd;
 }
 
-/* On a disk, as layers are. */
+/* Makes it on a disk, since layers are on disks. */
 static int make_target(int flags)
 {
 	return open("/var/tmp", O_TMPFILE | flags | O_CLOEXEC, 0600);
@@ -66,8 +67,15 @@ static bool arrived(int fd, const char *data, size_t size, const struct digests 
 
 TEST(files_arrive_whole_as_they_were_when_they_were_read)
 {
-	static const size_t sizes[] = { DIGESTS_PIECE, COPY_PIPELINE_DIRECT - 1, COPY_PIPELINE_DIRECT,	 DIGESTS_PIECE + 1, PIECE + 1,
-					2 * PIECE, 1, COPY_PIPELINE_MEMORY + 3 * PIECE + 4097, 100000 };
+	static const size_t sizes[] = { DIGESTS_PIECE,
+					COPY_PIPELINE_DIRECT - 1,
+					COPY_PIPELINE_DIRECT,
+					DIGESTS_PIECE + 1,
+					PIECE + 1,
+					2 * PIECE,
+					1,
+					COPY_PIPELINE_MEMORY + 3 * PIECE + 4097,
+					100000 };
 	struct digests *d = digests_new(DIGESTS_PIECE);
 	struct copy_pipeline *p = copy_pipeline_new(NULL, NULL);
 	int to[ARRAY_LEN(sizes)];
@@ -82,7 +90,7 @@ TEST(files_arrive_whole_as_they_were_when_they_were_read)
 		to[i] = make_target(O_RDWR);
 		CHECK(from >= 0 && to[i] >= 0);
 		CHECK(copy_pipeline_file(p, d, from, to[i], &st, getuid(), getgid()) == 1);
-		CHECK(ftruncate(from, 0) == 0); /* whoever has it goes on */
+		CHECK(ftruncate(from, 0) == 0); /* a process that has it open can still change it */
 	}
 	CHECK(copy_pipeline_end(p, NULL, NULL) == 0 && copy_pipeline_end(p, NULL, NULL) == 0);
 	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
@@ -99,7 +107,7 @@ static void note(void *arg)
 	struct stat st;
 	int *fd = arg;
 
-	/* As it will be, whoever looks now. */
+	/* The file must be complete when this is called. */
 	*fd = fstat(*fd, &st) == 0 && st.st_size == 3 * (off_t)PIECE && st.st_mtim.tv_sec == 2000000 ? -2 : -3;
 }
 
@@ -139,13 +147,15 @@ TEST(what_does_not_suit_is_left_to_others)
 
 	CHECK(copy_pipeline_file(NULL, d, from, to, &st, 0, 0) == 0 && copy_pipeline_end(NULL, NULL, NULL) == 0);
 	CHECK(copy_pipeline_file(p, NULL, from, to, &st, 0, 0) == 0);
-	CHECK(ftruncate(from, 8 * (off_t)PIECE) == 0 && fstat(from, &is) == 0 && copy_pipeline_file(p, d, from, to, &is, 0, 0) == 0);
+	CHECK(ftruncate(from, 8 * (off_t)PIECE) == 0 && fstat(from, &is) == 0 &&
+	      copy_pipeline_file(p, d, from, to, &is, 0, 0) == 0);
 	CHECK(ftruncate(from, 0) == 0 && fstat(from, &is) == 0 && copy_pipeline_file(p, d, from, to, &is, 0, 0) == 0);
-	/* A write takes some attributes away, so they would have to come last, when the source has gone on. */
+	/* A write clears some attributes, so they would have to be set last, when the source may have changed. */
 	CHECK(pwrite(named, data, 2 * PIECE, 0) == (ssize_t)(2 * PIECE) && fsetxattr(named, "user.x", "y", 1, 0) == 0 &&
 	      fsync(named) == 0 && fstat(named, &is) == 0);
 	CHECK(copy_pipeline_file(p, d, named, to, &is, 0, 0) == 0);
-	CHECK(copy_pipeline_end(p, NULL, NULL) == 0 && fstat(to, &is) == 0 && !is.st_size && !(fcntl(to, F_GETFL) & O_DIRECT));
+	CHECK(copy_pipeline_end(p, NULL, NULL) == 0 && fstat(to, &is) == 0 && !is.st_size &&
+	      !(fcntl(to, F_GETFL) & O_DIRECT));
 	copy_pipeline_free(p);
 	digests_free(d);
 }
@@ -162,7 +172,8 @@ TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
 	only = open(path, O_RDONLY | O_CLOEXEC);
 	CHECK(from >= 0 && only >= 0);
-	CHECK(copy_pipeline_file(p, d, from, only, &st, 0, 0) == -EBADF); /* more than there is room for: it finds out meanwhile */
+	/* more than fits into memory: the error is found on the way */
+	CHECK(copy_pipeline_file(p, d, from, only, &st, 0, 0) == -EBADF);
 	CHECK(copy_pipeline_end(p, NULL, NULL) == -EBADF);
 	copy_pipeline_free(p);
 	digests_free(d);
@@ -173,7 +184,7 @@ TEST(a_write_that_fails_is_told_and_so_is_a_file_that_got_shorter)
 	digests_free(d);
 }
 
-/* More than there is room for at a time, of sizes that never fill it evenly, and more than are known at a time. */
+/* More bytes than there is room for, of sizes that never fill it evenly, and more files than pieces in flight. */
 TEST(hundreds_of_files_go_round_and_round)
 {
 	enum { FILES = 400 };
@@ -211,7 +222,7 @@ TEST(who_gives_up_does_not_wait_for_the_rest)
 	CHECK(copy_pipeline_file(p, d, from, to, &st, 0, 0) == 1);
 	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
 	CHECK(copy_pipeline_file(p, d, from, other, &st, 0, 0) == -ECANCELED);
-	copy_pipeline_free(p); /* with what was read not yet written, or written: both end */
+	copy_pipeline_free(p); /* with pieces that are read but not written, or written: both threads stop */
 	digests_free(d);
 	copy_pipeline_free(NULL);
 }
@@ -227,7 +238,7 @@ TEST(one_processor_does_as_well_as_many)
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
 	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
-	/* Its threads have been told to leave this one, and then there is no other. */
+	/* The threads have been asked to leave this pipeline, and there is no other. */
 	for (unsigned i = 0; i < 3; i++) {
 		struct copy_pipeline *p = copy_pipeline_new(NULL, spare);
 		struct digests *d = digests_new(DIGESTS_PIECE);

@@ -1,3 +1,4 @@
+/* The stream of a comparison: frames, the extents of files, and comparing the content of two files. */
 #include "layers/diff_walk.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -7,7 +8,7 @@
 #include <unistd.h>
 
 #define LOOK_MS 200
-#define STILL_NS (600ULL * 1000000000) /* a reader that takes nothing for this long has forgotten us */
+#define STILL_NS (600ULL * 1000000000) /* a reader that takes nothing for this long is given up */
 
 static bool stopped(const int *stop)
 {
@@ -65,7 +66,7 @@ static int next_data(int fd, uint64_t at, uint64_t size, uint64_t *ret, uint64_t
 
 	if (data < 0 && errno == ENXIO)
 		return 1;
-	if (data < 0) /* a filesystem that does not know holes */
+	if (data < 0) /* the filesystem does not support holes */
 		return errno == EINVAL ? (*ret = at, *ret_end = size, 0) : -errno;
 	if ((uint64_t)data >= size)
 		return 1;
@@ -77,7 +78,7 @@ static int next_data(int fd, uint64_t at, uint64_t size, uint64_t *ret, uint64_t
 	return *ret_end > *ret ? 0 : 1;
 }
 
-/* Holes smaller than @gap are not told. Beyond the maximum: -E2BIG. */
+/* Lists the extents of a file; holes smaller than @gap are ignored. -E2BIG: too many. */
 static int extents(int fd, uint64_t size, uint64_t gap, uint8_t *ret)
 {
 	uint64_t at = 0, begin = 0, end = 0, data, to;
@@ -103,10 +104,10 @@ static int extents(int fd, uint64_t size, uint64_t gap, uint8_t *ret)
 		return r;
 	if (n == CHANGE_EXTENTS_MAX)
 		return -E2BIG;
-	/* All of it is data. */
+	/* The whole file is data. */
 	if (open && n == 0 && begin == 0 && end == size)
 		return 0;
-	/* An extent without bytes at its end says how long it is. */
+	/* An empty extent at the end gives the file's size. */
 	if (open)
 		change_extent_put(ret, n++, begin, end - begin);
 	else
@@ -194,7 +195,7 @@ int out_same(int a, int b, uint64_t size, const int *stop, char *buf)
 			r = next_data(b, at, size, &from_b, &end);
 		if (r < 0)
 			return r;
-		/* What is a hole in both is the same. */
+		/* Where both files have a hole they are equal. */
 		at = from_a < from_b ? from_a : from_b;
 		if (at >= size)
 			return 1;

@@ -5,6 +5,9 @@
 #include "layers/seal_test.h"
 #include "proto/change.h"
 
+#include <dirent.h>
+#include <signal.h>
+
 static char told[1 << 20]; /* a line per entry: "A f PATH SIZE OLD_SIZE [content]" */
 static struct change_end sum;
 static char sum_msg[256];
@@ -121,10 +124,10 @@ TEST(a_new_sandbox_differs_in_nothing_and_then_in_what_it_did)
 	CHECK(strstr(told, "R f /etc/hostname 0 ") && strstr(told, "C f /etc/hosts 3 ") &&
 	      strstr(told, "C f /etc/group "));
 	CHECK(strstr(told, "/etc/profile.d/only 3 "));
-	/* Copied up, but the same. */
+	/* It was copied up, but not changed. */
 	CHECK(!strstr(told, "/etc/passwd") && !strstr(told, "/etc/nsswitch.conf") && !strstr(told, "/tmp"));
 	CHECK(sum.added >= 7 && sum.changed >= 2 && sum.removed >= 1);
-	/* Backwards. */
+	/* The comparison in the other direction. */
 	d = (struct client_diff){ .from = a.s.handle, .spec = &spec };
 	CHECK(compare(&w, &d));
 	CHECK(has("R f /root/f 0 5") && has("R f /root/d/e/g 0 2") && strstr(told, "A f /etc/hostname "));
@@ -169,16 +172,16 @@ TEST(layers_and_sandboxes_are_compared_with_each_other)
 	CHECK_STR(told, "C f /root/c 2 1\nA f /root/dir/new 1 0\nR d /root/dir/sub 0 0\nR f /root/dir/sub/f 0 1\nR f "
 			"/root/g 0 4\n"
 			"C f /root/whole 4 0\nR f /root/whole/old 0 1\n");
-	/* With what was there: before and now. */
+	/* With the old and the new content. */
 	d.flags = DIFF_TEXT;
 	CHECK(compare(&w, &d));
 	CHECK(strstr(told, "C f /root/c 2 1 <0:1 >0:22\n") && strstr(told, "R f /root/g 0 4 <0:gone\n"));
-	/* As many as wanted; the rest is counted. */
+	/* At most ->max entries are reported; the rest is counted. */
 	d.flags = 0;
 	d.max = 2;
 	CHECK(compare(&w, &d));
 	CHECK(sum.truncated && sum.added == 1 && sum.changed == 2 && sum.removed == 4);
-	/* The sandbox is what was sealed of it, and then not any more. */
+	/* The sandbox equals the layer that was sealed from it, until it changes a file. */
 	d = (struct client_diff){ .older = &two, .spec = &one, .to = b.s.handle };
 	one.layers = 0;
 	memset(one.layer, 0, sizeof(one.layer));
@@ -187,7 +190,7 @@ TEST(layers_and_sandboxes_are_compared_with_each_other)
 	CHECK_EQ(st_run(&b, 0, "printf 333 > /root/c"), 0);
 	CHECK(compare(&w, &d));
 	CHECK_STR(told, "C f /root/c 3 2\n");
-	/* Nobody takes a layer away that is being read; another's is not shown. */
+	/* A layer cannot be removed while it is read; a layer of another tenant is not shown. */
 	two.tenant = 99;
 	two.layers = 1;
 	memset(two.layer[1], 0, ID_SIZE);
@@ -195,11 +198,11 @@ TEST(layers_and_sandboxes_are_compared_with_each_other)
 	{
 		int fd = -1;
 
-		CHECK_EQ(client_diff(w.client, &d, &fd, &e), 0); /* sealed with tenant 0: anybody's */
+		CHECK_EQ(client_diff(w.client, &d, &fd, &e), 0); /* sealed with tenant 0: any tenant may use it */
 		fd_close(fd);
 	}
 	CHECK(st_end(&w, &b));
-	/* The comparison nobody read ends by itself, and then the layers are free. */
+	/* The comparison that was never read ends by itself, and then the layers are free. */
 	for (int i = 0; i < 200 && client_unseal(w.client, id[1], &e) == -EBUSY; i++)
 		wt_sleep_ms(20);
 	for (int i = 0; i < 200 && client_unseal(w.client, id[0], &e) == -EBUSY; i++)
@@ -209,7 +212,7 @@ TEST(layers_and_sandboxes_are_compared_with_each_other)
 	CHECK(st_stop(&w));
 }
 
-/* With DIFF_DATA: as much as it takes to do the same elsewhere. */
+/* With DIFF_DATA: all that is needed to apply the changes elsewhere. */
 TEST(what_is_carried_has_attributes_holes_and_links_and_only_the_top_of_what_is_gone)
 {
 	struct sandbox_spec spec, image;
@@ -240,7 +243,7 @@ TEST(what_is_carried_has_attributes_holes_and_links_and_only_the_top_of_what_is_
 	CHECK(st_stop(&w));
 }
 
-/* Deeper than a path can be told, many names, and somebody who turns folders into links meanwhile. */
+/* Folders deeper than a path can be, many names, and a process that replaces folders by links meanwhile. */
 TEST(hostile_trees_cost_nothing_but_themselves)
 {
 	struct sandbox_spec spec, image;
@@ -266,7 +269,7 @@ TEST(hostile_trees_cost_nothing_but_themselves)
 	d.to = a.s.handle;
 	CHECK(compare(&w, &d));
 	CHECK(sum.truncated && sum.added > 3400);
-	/* What cannot be carried is said, and nothing pretends to be all of it. */
+	/* What cannot be carried is an error, so an incomplete stream is never taken for a complete one. */
 	d.flags = DIFF_DATA;
 	CHECK_EQ(client_diff(w.client, &d, &fd, &e), 0);
 	CHECK(read_stream(fd) && sum.errnum == ENAMETOOLONG && strstr(sum_msg, "4095"));
@@ -280,11 +283,77 @@ TEST(hostile_trees_cost_nothing_but_themselves)
 		CHECK(compare(&w, &d));
 		CHECK(!strstr(told, "/tmp/x/etc") && !strstr(told, "/tmp/x/usr"));
 	}
-	/* A reader that goes away, and one that never reads, hold up nobody: not the sandbox's end either. */
+	/* A reader that goes away, and one that never reads, delay nothing else, not even the sandbox's end. */
 	for (int i = 0; i < 40; i++) {
 		if (client_diff(w.client, &d, &fd, &e) == 0 && i % 8)
 			fd_close(fd);
 	}
 	CHECK(st_end(&w, &a));
+	CHECK(st_stop(&w));
+}
+
+/* Finds a process of cloche-layers of that warden that compares, 0: none. */
+static pid_t find_child(pid_t warden)
+{
+	DIR *d = opendir("/proc");
+	struct dirent *x;
+	pid_t found = 0;
+
+	while (d && !found && (x = readdir(d))) {
+		char path[64], text[512];
+		int pid, parent;
+		char state;
+
+		snprintf(path, sizeof(path), "/proc/%ld/stat", strtol(x->d_name, NULL, 10));
+		if (fd_get(AT_FDCWD, path, text, sizeof(text)) <= 0 ||
+		    sscanf(text, "%d (cloche-layers) %c %d", &pid, &state, &parent) != 3 || parent != warden ||
+		    state == 'Z')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+		if (fd_get(AT_FDCWD, path, text, sizeof(text)) > 0 && !strcmp(text + strlen(text) + 1, "diff"))
+			found = pid;
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+TEST(a_comparison_whose_process_is_killed_is_cut_and_lets_its_layers_go)
+{
+	struct sandbox_spec spec, one;
+	struct client_diff d = { .older = &spec, .spec = &one, .flags = DIFF_DATA };
+	AUTO_CLOSE int fd = -1;
+	struct client_layer l;
+	char id[ID_SIZE];
+	struct st_box a;
+	struct err e = { 0 };
+	uint64_t pause;
+	struct wt w;
+	pid_t child;
+
+	wt_spec(&spec);
+	one = spec;
+	st_fresh();
+	CHECK(wt_open(&w, st_args()));
+	CHECK(st_create(&w, &spec, &a));
+	CHECK_EQ(st_run(&a, 0, "head -c 4000000 /dev/urandom > /root/big; printf x > /root/small"), 0);
+	CHECK(st_seal(&w, &a, id, &l, &pause));
+	CHECK(st_end(&w, &a));
+	st_stand_on(&one, id);
+	/* More than the pipe's size: the process waits for its reader in the middle of the stream. */
+	CHECK_EQ(client_diff(w.client, &d, &fd, &e), 0);
+	for (unsigned ms = 0; ms < 5000 && !find_child(w.pid); ms++)
+		usleep(1000);
+	child = find_child(w.pid);
+	CHECK(child > 0);
+	CHECK(client_unseal(w.client, id, &e) == -EBUSY);
+	CHECK(kill(child, SIGKILL) == 0);
+	CHECK(!read_stream(fd)); /* the stream was cut */
+	/* Nothing is left of the process, and other sandboxes are not affected. */
+	CHECK(find_child(w.pid) == 0);
+	d.flags = 0;
+	CHECK(compare(&w, &d));
+	CHECK(has("A f /root/small 1 0") && has("A f /root/big 4000000 0"));
+	CHECK_EQ(client_unseal(w.client, id, &e), 0);
 	CHECK(st_stop(&w));
 }

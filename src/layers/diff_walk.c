@@ -1,11 +1,11 @@
 /*
- * Two states are two stacks of layers, of which the lowest are often the same ones. Only names that stand in a layer of
- * one stack alone can differ, unless something hides shared layers on one side only: then all names of that folder are
- * looked at. So the cost grows with what the layers hold, not with the image below.
+ * Two states are two stacks of layers, of which the lowest are often the same. Only names in a layer that one stack
+ * alone has can differ, unless something hides shared layers on one side only: then all names of that folder are
+ * compared. So the cost grows with the content of the layers, not of the image below.
  *
- * Folders are opened by their path from the layer's root, without following anything, and only those of the folder we
- * are in are open: a tree may be as deep as a path can be told. A layer that lives may change under us: what is gone
- * meanwhile was not there.
+ * Folders are opened by their path from the layer's root, without following links, and only those of the current folder
+ * are open: a tree may be as deep as the longest path. A layer of a live sandbox may change meanwhile: what disappears
+ * is treated as if it had never existed.
  */
 #include "layers/diff_walk.h"
 #include "base/base.h"
@@ -16,17 +16,17 @@
 #include <unistd.h>
 
 #define NAMES_MAX (64U << 20) /* bytes of names held at once */
-#define TOLD_MAX (8U << 20) /* entries looked at */
+#define TOLD_MAX (8U << 20) /* entries compared */
 
 struct diff_level {
-	uint32_t mask[2]; /* layers of each side that have a part in this folder */
+	uint32_t mask[2]; /* layers of each side that contain this folder */
 	size_t path_len;
 	char *text;
 	char **name;
 	size_t count, at, bytes, room;
 };
 
-/* As the kernel writes it. */
+/* An entry as getdents64() returns it. */
 struct dent {
 	uint64_t ino;
 	int64_t off;
@@ -37,8 +37,8 @@ struct dent {
 
 struct found {
 	bool there;
-	unsigned layer; /* that shows it */
-	uint32_t mask; /* of a folder: layers that are part of it */
+	unsigned layer; /* the layer that shows it */
+	uint32_t mask; /* of a folder: the layers that contribute to it */
 	struct stat st;
 };
 
@@ -47,7 +47,7 @@ static bool stopped(const struct diff_walk *d)
 	return __atomic_load_n(d->stop, __ATOMIC_RELAXED);
 }
 
-/* The shared layers among @mask, the same bits for both sides. */
+/* The shared layers in @mask, with the same bits for both sides. */
 static uint32_t shared_of(const struct diff_walk *d, unsigned side, uint32_t mask)
 {
 	return mask >> (d->side[side].n - d->shared);
@@ -58,7 +58,7 @@ static bool is_shared(const struct diff_walk *d, unsigned side, unsigned layer)
 	return layer >= d->side[side].n - d->shared;
 }
 
-/* What a path is not, any more or at all, in a layer that lives. */
+/* Whether the error means that the path is gone or was replaced, in a layer of a live sandbox. */
 static bool vanished(const struct diff_layer *l, int r)
 {
 	return l->live && (r == -ENOENT || r == -ENOTDIR || r == -ELOOP || r == -ESTALE);
@@ -166,7 +166,7 @@ static int sort_names(struct diff_level *l)
 	return 0;
 }
 
-/* Into the folder ->path. */
+/* Enters the folder ->path. */
 static int push(struct diff_walk *d, const uint32_t mask[2])
 {
 	bool all = shared_of(d, 0, mask[0]) != shared_of(d, 1, mask[1]);
@@ -204,7 +204,7 @@ static void pop(struct diff_walk *d)
 		d->path[d->level[d->depth - 1].path_len] = '\0';
 }
 
-/* A folder that hides all that is below it. */
+/* Whether a folder hides everything below it (an opaque folder). */
 static int hides(const struct diff_walk *d, int dir, const char *name)
 {
 	AUTO_CLOSE int fd = sys_openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -243,7 +243,7 @@ static int look(const struct diff_walk *d, unsigned side, const char *name, stru
 		if (!S_ISDIR(st.st_mode))
 			break;
 		ret->mask |= S_ISDIR(ret->st.st_mode) ? 1U << i : 0;
-		/* Nothing is below the image. */
+		/* No layer is below the image. */
 		r = i + 1 == s->n ? 0 : hides(d, d->fd[side][i], name);
 		if (r < 0 && !vanished(&s->layer[i], r))
 			return r;
@@ -260,7 +260,7 @@ static uint32_t inside(const struct diff_walk *d, unsigned side, const struct fo
 	return !base ? id : id >= base && id - base < 65536 ? id - base : id ? 65534 : 0;
 }
 
-/* Opened without a wait, and only if it is what was looked at. */
+/* Opens without blocking, and only if the file is still the one that was found. */
 static int open_found(const struct diff_walk *d, unsigned side, const struct found *f, const char *name)
 {
 	int folder = S_ISDIR(f->st.st_mode) ? O_DIRECTORY : 0;
@@ -292,7 +292,7 @@ static bool same_time(const struct stat *a, const struct stat *b)
 	return a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* One of both, with what is told of it. */
+/* The two files of one name, and the change to report. */
 struct pair {
 	const char *name;
 	struct found f[2];
@@ -311,7 +311,7 @@ static int open_pair(const struct diff_walk *d, struct pair *p)
 	return 0;
 }
 
-/* 1 when extended attributes are the same. */
+/* 1 if the extended attributes are the same. */
 static int same_xattrs(const struct diff_walk *d, const struct pair *p)
 {
 	AUTO_FREE uint8_t *a = malloc(CHANGE_XATTRS_MAX), *b = malloc(CHANGE_XATTRS_MAX);
@@ -326,7 +326,7 @@ static int same_xattrs(const struct diff_walk *d, const struct pair *p)
 	return n == m && !memcmp(a, b, (size_t)n);
 }
 
-/* Both are there, of one type. *ret: nothing, CHANGE_CONTENT, or 0 with 1 returned: only attributes. 0: the same. */
+/* Compares two files of the same type. 0: the same. 1: *ret is CHANGE_CONTENT, or 0 if only attributes differ. */
 static int differ(const struct diff_walk *d, struct pair *p, unsigned *ret)
 {
 	const struct stat *a = &p->f[0].st, *b = &p->f[1].st;
@@ -382,7 +382,7 @@ static void count(struct diff_walk *d, enum change_what what)
 	d->sum->removed += what == CHANGE_REMOVED;
 }
 
-/* What goes with it when it shall be made again elsewhere; @more has room for both. */
+/* Adds all that is needed to make the file elsewhere; @more has room for both. */
 static int add_rest(struct diff_walk *d, struct pair *p, struct change_entry *x, char *target, uint8_t *more)
 {
 	const struct found *f = &p->f[1];
@@ -409,7 +409,10 @@ static int add_rest(struct diff_walk *d, struct pair *p, struct change_entry *x,
 	return n < 0 ? (int)n : 0;
 }
 
-/* In a list: one extent, as long as all its data. Who asks whether there is room for it need not count holes. */
+/*
+ * In a list, adds one extent that is as long as all data: enough to check whether there is room, without counting
+ * holes.
+ */
 static void add_data_size(const struct found *f, struct change_entry *x, uint8_t extent[16])
 {
 	const uint64_t data = (uint64_t)f->st.st_blocks * 512;
@@ -503,7 +506,7 @@ static int enter(struct diff_walk *d, const char *name, const uint32_t mask[2])
 	return push(d, mask);
 }
 
-/* Whether anything below two folders can differ. */
+/* Whether anything below the two folders can differ. */
 static bool worth(const struct diff_walk *d, const uint32_t mask[2])
 {
 	uint32_t own0 = mask[0] & ((1U << (d->side[0].n - d->shared)) - 1U);
@@ -524,7 +527,7 @@ static int compare(struct diff_walk *d, struct pair *p)
 		return 0;
 	if (!a->there || !b->there) {
 		r = tell(d, p, a->there ? CHANGE_REMOVED : CHANGE_ADDED, flags);
-		/* Who does the same elsewhere removes all of it. */
+		/* Applying the change elsewhere removes the whole folder. */
 		if (r < 0 || (!dir[0] && !dir[1]) || (dir[0] && d->flags & DIFF_DATA))
 			return r;
 		return enter(d, p->name, mask);
@@ -535,7 +538,7 @@ static int compare(struct diff_walk *d, struct pair *p)
 			return r;
 		return enter(d, p->name, mask);
 	}
-	/* The very same one. */
+	/* The name is in a shared layer on both sides, so it is the same file. */
 	if (is_shared(d, 0, a->layer) && is_shared(d, 1, b->layer) &&
 	    d->side[0].n - a->layer == d->side[1].n - b->layer && !dir[0])
 		return 0;
@@ -548,17 +551,18 @@ static int compare(struct diff_walk *d, struct pair *p)
 }
 
 /*
- * What a sandbox is given of its own, by us: no work of whoever runs in it, and nobody else's to have. Nobody inside sees
- * the folders below /proc, /dev and /sys, which are made when an image has none.
+ * Files that the engine gives to each sandbox: they were not made by the sandbox's user, and must not be carried
+ * elsewhere. Folders below /proc, /dev and /sys are made when an image has none, and are never visible inside.
  */
 static bool own(const struct diff_walk *d, const char *name)
 {
-	static const char *const places[][2] = { { "/run", "cloche" }, { "/etc", "machine-id" },
-						 { "", "proc" }, { "", "dev" }, { "", "sys" } };
+	static const char *const places[][2] = {
+		{ "/run", "cloche" }, { "/etc", "machine-id" }, { "", "proc" }, { "", "dev" }, { "", "sys" }
+	};
 
 	for (size_t i = 0; !*d->prefix && i < ARRAY_LEN(places); i++)
 		if (!strcmp(d->path, places[i][0]) && !strcmp(name, places[i][1]))
-			return true;
+			return i != 1 || !(d->flags & DIFF_MACHINE_ID);
 	return false;
 }
 
@@ -575,7 +579,7 @@ static int step(struct diff_walk *d, const char *name)
 		r = compare(d, &p);
 	fd_close(p.fd[0]);
 	fd_close(p.fd[1]);
-	/* Somebody was quicker: it is not what it was, nor anything that could be told. */
+	/* The file was changed or replaced meanwhile, so there is nothing that could be reported. */
 	if (r == -ESTALE || r == -ENOENT || r == -ELOOP || r == -ENOTDIR || r == -ENXIO)
 		r = d->side[0].layer[0].live || d->side[1].layer[0].live ? 0 : r;
 	return r;

@@ -1,3 +1,4 @@
+/* The sums of pieces of files, and a table of those that are known, by inode number. */
 #include "layers/digests.h"
 #include "base/base.h"
 #include "base/piece.h"
@@ -14,8 +15,8 @@ struct file {
 
 struct digests {
 	uint32_t piece;
-	struct file *slot; /* by number, those without ->sum are free */
-	size_t count, room; /* room: a power of two, more than twice the count */
+	struct file *slot; /* by inode number; those without ->sum are free */
+	size_t count, room; /* slots: a power of two, more than twice the count */
 	uint64_t pieces;
 };
 
@@ -114,7 +115,6 @@ int digests_piece(int fd, uint64_t size, uint64_t n, uint32_t piece, const int *
 
 void digests_bytes(const char *data, size_t len, uint8_t (*ret)[SHA256_SIZE])
 {
-	static_assert(DIGESTS_PIECE == PIECE_SIZE, "these are the same pieces");
 	for (size_t at = 0; at < len; at += DIGESTS_PIECE, ret++)
 		piece_sum(data + at, len - at < DIGESTS_PIECE ? len - at : DIGESTS_PIECE, *ret);
 }
@@ -162,7 +162,10 @@ void digests_free(struct digests *d)
 	free(d);
 }
 
-/* Its own, or the free one that would be. Of one number there may be several, of different sizes. */
+/*
+ * Finds the slot of a file, or the free one where it belongs. One inode number may have several entries, of different
+ * sizes.
+ */
 static struct file *find(const struct digests *d, uint64_t ino, uint64_t size)
 {
 	size_t at = (size_t)(ino * 0x9e3779b97f4a7c15ULL >> 20);
@@ -201,7 +204,7 @@ uint8_t (*digests_add(struct digests *d, uint64_t ino, uint64_t size))[SHA256_SI
 	if (!d || !pieces || d->count == DIGESTS_FILES || pieces > DIGESTS_PIECES - d->pieces || !grow(d))
 		return NULL;
 	to = find(d, ino, size);
-	/* Somebody may be at those: who asks again does without. */
+	/* Another thread may be filling in those, so a second request gets none. */
 	f.sum = to->sum ? NULL : calloc((size_t)pieces, SHA256_SIZE);
 	if (!f.sum)
 		return NULL;

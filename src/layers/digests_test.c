@@ -13,7 +13,7 @@
 
 #define PIECE ((size_t)DIGESTS_LARGE)
 
-/* Noise with zeros: whole blocks, parts of blocks, across a piece's end. */
+/* Random bytes with zeros in between: whole blocks, parts of blocks, across a piece's end. */
 static char *make_data(size_t len)
 {
 	char *p = malloc(len);
@@ -28,7 +28,7 @@ static char *make_data(size_t len)
 TEST(only_what_was_added_is_known_and_only_so_much)
 {
 	struct digests *d = digests_new(DIGESTS_LARGE);
-	uint8_t (*sum)[SHA256_SIZE] = digests_add(d, 7, 2 * PIECE + 1), found[SHA256_SIZE];
+	uint8_t(*sum)[SHA256_SIZE] = digests_add(d, 7, 2 * PIECE + 1), found[SHA256_SIZE];
 
 	CHECK(d && sum);
 	memset(sum[2], 'x', sizeof(sum[2]));
@@ -43,7 +43,7 @@ TEST(only_what_was_added_is_known_and_only_so_much)
 	digests_free(NULL);
 }
 
-/* A hole and zeros are the same, and one byte makes another sum. */
+/* A hole and zeros have the same sum; one changed byte has another. */
 TEST(zeros_are_holes)
 {
 	AUTO_CLOSE int a = memfd_create("a", MFD_CLOEXEC), b = memfd_create("b", MFD_CLOEXEC);
@@ -120,7 +120,7 @@ TEST(layers_of_containers_and_of_machines_are_compared_each_in_their_own_way)
 		CHECK_EQ(manifest_sum(dir, NULL, NULL, &m[v]), 0);
 		CHECK(m[v].files == 2 && (!v || memcmp(m[v].sum, m[v - 1].sum, SHA256_SIZE)));
 	}
-	/* A hole that was filled is the same, what is moved by a piece is not, nor is one byte. */
+	/* Filling a hole with zeros keeps the sum; moving data by a piece, or changing one byte, does not. */
 	CHECK(pwrite(fd, zeros, 3 * PIECE, 4 * (off_t)PIECE) == (ssize_t)(3 * PIECE) && futimens(fd, times) == 0);
 	for (size_t v = 0; v < ARRAY_LEN(versions); v++)
 		CHECK_EQ(manifest_verify(dir, NULL, &m[v]), 0);
@@ -131,7 +131,7 @@ TEST(layers_of_containers_and_of_machines_are_compared_each_in_their_own_way)
 	CHECK(tree_remove(AT_FDCWD, path) == 0);
 }
 
-/* Both files are longer than what one thread takes, and pages than what is taken at a time. */
+/* Both files are larger than one thread's share, and their pages more than one step takes. */
 TEST(memory_of_containers_and_of_machines_is_compared_each_in_its_own_way)
 {
 	const off_t size = (300LL << 20) + 4096, at[] = { 0, DIGESTS_PIECE - 1, 100LL << 20, 256LL << 20, size - 1 };
@@ -154,7 +154,7 @@ TEST(memory_of_containers_and_of_machines_is_compared_each_in_its_own_way)
 		CHECK_EQ(manifest_verify(dir, NULL, &m), -EBADMSG);
 		CHECK(pwrite(pages, "x", 1, at[i]) == 1);
 	}
-	/* What is moved by a piece, longer, or cut off is another one. */
+	/* Moving data by a piece, a longer file and a shorter one change the sum. */
 	CHECK(pwrite(pages, "", 1, 100LL << 20) == 1 && pwrite(pages, "x", 1, (100LL << 20) + DIGESTS_PIECE) == 1);
 	CHECK_EQ(manifest_verify(dir, NULL, &m), -EBADMSG);
 	CHECK(pwrite(pages, "", 1, (100LL << 20) + DIGESTS_PIECE) == 1 && pwrite(pages, "x", 1, 100LL << 20) == 1);

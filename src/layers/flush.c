@@ -1,3 +1,4 @@
+/* Brings a layer in the making to the disk: file by file, or by syncing the filesystem. */
 #include "layers/flush.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -10,34 +11,34 @@
 #include <unistd.h>
 
 #define EXT4 0xef53
-#define CHECKPOINT _IOW('f', 43, uint32_t) /* of ext4: EXT4_IOC_CHECKPOINT */
-#define CHECKPOINT_DRY_RUN 4U /* only whether it could: not without a journal */
+#define CHECKPOINT_DRY_RUN 4U /* only asks whether a checkpoint is possible, which it is not without a journal */
 
 struct flush {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
-	bool started; /* ->thread: only for what takes long */
-	int fd[FLUSH_FILES]; /* all that were added */
-	bool holds[FLUSH_FILES]; /* a folder, with files in it or below */
+	bool started; /* ->thread runs; it is started only for slow work */
+	int fd[FLUSH_FILES]; /* all files that were added */
+	bool holds[FLUSH_FILES]; /* a folder that contains added files, directly or below */
 	unsigned count;
-	unsigned files, before[FLUSH_FILES], depth; /* files so far; and when each folder we are in was entered */
+	/* files so far; and how many there were when each folder on the path was entered */
+	unsigned files, before[FLUSH_FILES], depth;
 	bool brings; /* flush_brings_folders() */
-	unsigned first; /* of ->fd, that is a folder; not below ->count: there is none */
-	int ahead; /* or -1: not ours, until ->end */
-	unsigned folders; /* of these, up to here, are made sure of already */
-	bool copied; /* no more of them, and folders are as they will be */
-	int more; /* one to begin with, or -1: ours */
-	bool all; /* of the filesystem */
+	unsigned first; /* index in ->fd of the first folder to sync early; ->count or more: none */
+	int ahead; /* a file to sync early, or -1; the caller's, until ->end */
+	unsigned folders; /* folders below this index are synced already */
+	bool copied; /* all files are added, and the folders are final */
+	int more; /* a file whose writing is to be started, or -1; owned */
+	bool all; /* the whole filesystem is synced instead */
 	bool end, quit;
-	bool own; /* ->thread does what is left, and tells ->result */
-	int dir; /* not ours */
+	bool own; /* ->thread does the rest, and sets ->result */
+	int dir; /* the caller's */
 	int result;
 };
 
 static void begin(int fd)
 {
-	/* Only ever a head start: what goes wrong is told by fsync. */
+	/* Only starts writing early; fsync reports errors. */
 	(void)!sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
@@ -48,15 +49,15 @@ static bool is_file(int fd)
 	return fstat(fd, &st) < 0 || S_ISREG(st.st_mode);
 }
 
-/* Files, or folders that no file brings: each is a wait for all the disk is doing. */
+/* Files, and folders that no fsync of a file brings along: each fsync waits for everything that the disk is doing. */
 static bool is_due(const struct flush *f, unsigned i, bool files)
 {
 	return is_file(f->fd[i]) == files && !(f->brings && f->holds[i]);
 }
 
 /*
- * While content is on its way. A folder that files bring, and those above it: then there is less that they have to bring
- * at the end. One of these does for all but rare trees.
+ * A folder that can be synced while content is still being written, with those above it: then less is left for the end.
+ * One such folder is enough for all but rare trees.
  */
 static bool is_early(const struct flush *f, unsigned i)
 {
@@ -79,7 +80,7 @@ static void *flush_main(void *arg)
 	struct flush *f = arg;
 	int r = 0;
 
-	(void)sched_slice_short(); /* each wait for the disk would be one for a processor, too */
+	(void)sched_slice_short(); /* otherwise each wait for the disk would be followed by one for a processor */
 	pthread_mutex_lock(&f->lock);
 	while (!f->quit && !f->end) {
 		AUTO_CLOSE int fd = TAKE_FD(f->more);
@@ -130,7 +131,7 @@ struct flush *flush_new(void)
 	f->first = FLUSH_FILES;
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->moved, NULL);
-	(void)start(f); /* now: one that is new may stand for milliseconds behind who made it. Or when it is needed. */
+	(void)start(f); /* now, since a new thread may wait for milliseconds behind its creator; if it fails, later */
 	return f;
 }
 
@@ -201,7 +202,7 @@ void flush_enter(struct flush *f)
 	if (f->depth < FLUSH_FILES)
 		f->before[f->depth] = f->files;
 	else
-		f->all = true; /* so many folders are more than are written one by one */
+		f->all = true; /* so many folders are synced faster all at once */
 	f->depth++;
 }
 
@@ -248,7 +249,7 @@ void flush_end(struct flush *f, int dir)
 	for (unsigned i = 0; !f->all && i < f->count; i++)
 		begin(f->fd[i]);
 	f->dir = dir;
-	if (!f->copied) /* else its thread may be looking */
+	if (!f->copied) /* otherwise the thread may be reading them */
 		f->brings = flush_brings_folders(dir);
 	f->own = f->all || !flush_ordered(dir);
 	if (f->own && !start(f)) {
@@ -259,16 +260,16 @@ void flush_end(struct flush *f, int dir)
 }
 
 /*
- * What ext4 commits to its journal holds all that was done before, and the disk's own cache is emptied first: what was
- * written and waited for needs no commit of its own, and one at last is good for all. Elsewhere, and on one that was
- * made without a journal, that is nobody's promise.
+ * A commit of ext4's journal contains all changes before it, and empties the disk's own cache first: data that was
+ * written and waited for needs no commit of its own, and one commit at the end covers all. Other filesystems, and ext4
+ * without a journal, do not promise that.
  */
 bool flush_ordered(int fd)
 {
 	uint32_t look = CHECKPOINT_DRY_RUN;
 	struct statfs st;
 
-	return fstatfs(fd, &st) == 0 && st.f_type == EXT4 && sys_ioctl(fd, CHECKPOINT, &look) == 0;
+	return fstatfs(fd, &st) == 0 && st.f_type == EXT4 && sys_ioctl(fd, FLUSH_IOCTL, &look) == 0;
 }
 
 int flush_file(int fd)
@@ -304,7 +305,7 @@ int flush_wait(struct flush *f, int dir)
 		if (r == 0 && !flush_ordered(dir))
 			r = each(f, 0, false);
 	}
-	/* The folder that holds it all was never added. */
+	/* The folder that holds the whole layer was never added. */
 	if (r == 0 && !f->all && !(f->brings && f->files) && !flush_ordered(dir) && fsync(dir) < 0)
 		r = -errno;
 	return r;

@@ -1,3 +1,4 @@
+/* Makes the folder, buffer and thread of the next layer ahead. */
 #include "layers/layer_prealloc.h"
 #include "base/base.h"
 #include "base/id.h"
@@ -12,25 +13,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define TOUCHED (64U << 10) /* as most files need: fresh pages would be got in the middle of the pause */
-#define WARM (1 << 20) /* bytes; few are given from what is nearest */
-#define RANDOM 12U /* characters of an id's end */
-#define NOREPLACE 1U /* RENAME_NOREPLACE, which some C libraries do not have */
+#define TOUCHED (64U << 10) /* enough for most files: otherwise these pages would be allocated during the pause */
+#define WARM (1 << 20) /* bytes; smaller allocations come from a nearby area */
+#define RANDOM 12U /* random characters at an id's end */
+#define NOREPLACE 1U /* RENAME_NOREPLACE, which some C libraries lack */
 #define TOP_OF_TREES 0x00020000U /* FS_TOPDIR_FL */
 
 struct layer_prealloc {
 	int dir;
-	pthread_mutex_t lock; /* of ->item; and while one is made */
+	pthread_mutex_t lock; /* protects ->item; and held while one is made */
 	bool full;
-	char name[sizeof(LAYER_PREALLOC_PREFIX) + ID_LEN]; /* of what is there, or was made last */
+	char name[sizeof(LAYER_PREALLOC_PREFIX) + ID_LEN]; /* of the folder that is ready, or that was made last */
 	struct layer_prealloc_item item;
 };
 
 static_assert(sizeof(LAYER_PREALLOC_PREFIX) + RANDOM <= ID_LEN, "a layer's name is longer");
 
 /*
- * Layers have nothing to do with each other: each goes to a part of the disk of its own, where ext4 knows of that. Among
- * what was removed lately, most of it other layers, it would look for free inodes one by one.
+ * Layers are independent of each other: ext4 is asked to put each into a part of the disk of its own. Among recently
+ * removed files, most of them other layers, it would search for free inodes one by one.
  */
 static void spread(int dir)
 {
@@ -39,7 +40,7 @@ static void spread(int dir)
 	if (!flush_brings_folders(dir) || sys_ioctl(dir, FS_IOC_GETFLAGS, &flags) < 0 || flags & TOP_OF_TREES)
 		return;
 	flags |= TOP_OF_TREES;
-	(void)sys_ioctl(dir, FS_IOC_SETFLAGS, &flags); /* it is only faster */
+	(void)sys_ioctl(dir, FS_IOC_SETFLAGS, &flags); /* without it, only time is lost */
 }
 
 static void item_done(struct layer_prealloc_item *x)
@@ -52,8 +53,9 @@ static void item_done(struct layer_prealloc_item *x)
 }
 
 /*
- * A large file's place is elsewhere on the disk than a folder's. What the filesystem has to read and to reckon before it
- * gives the first block there takes it as long as to write a megabyte: it is made to, and takes back what it gave.
+ * A large file's blocks are in another part of the disk than a folder's. Before the first block is allocated there, the
+ * filesystem has to read and compute for as long as writing a megabyte takes. So that is done ahead, by an allocation
+ * that is given back.
  */
 static void warm(int dir)
 {
@@ -71,7 +73,7 @@ static int item_make(int dir, const char *name, struct layer_prealloc_item *x)
 		r = tree_make_folder(x->tmp, "fs", &x->fs);
 	if (r == 0)
 		r = x->manifest = manifest_make(x->tmp);
-	/* With its folders: what it has to be made sure of later is what changes. */
+	/* With the folders in it, so that later only changes are to be synced. */
 	if (r >= 0)
 		r = fsync(x->fs) < 0 || fsync(x->manifest) < 0 || fsync(x->tmp) < 0 ? -errno : 0;
 	if (r < 0)
@@ -104,12 +106,12 @@ void layer_prealloc_free(struct layer_prealloc *s)
 		return;
 	item_done(&s->item);
 	if (s->full)
-		(void)tree_remove(s->dir, s->name); /* or the next one's start does */
+		(void)tree_remove(s->dir, s->name); /* or the next start removes it */
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
-/* Never the same: where on the disk it goes depends on the name. */
+/* A new name each time: the place on the disk depends on the name. */
 static int new_name(struct layer_prealloc *s)
 {
 	char id[ID_SIZE];
@@ -135,12 +137,25 @@ void layer_prealloc_fill(struct layer_prealloc *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
+bool layer_prealloc_name(struct layer_prealloc *s, char *ret, size_t size)
+{
+	bool full;
+
+	if (!s)
+		return false;
+	pthread_mutex_lock(&s->lock);
+	full = s->full;
+	snprintf(ret, size, "%s", s->name);
+	pthread_mutex_unlock(&s->lock);
+	return full;
+}
+
 bool layer_prealloc_take(struct layer_prealloc *s, const char *name, struct layer_prealloc_item *ret)
 {
 	struct layer_prealloc_item x = { .tmp = -1, .fs = -1, .manifest = -1 };
 	bool taken = false;
 
-	/* While one is being made it is not waited for. */
+	/* If another thread makes one now, this does not wait for it. */
 	if (!s || pthread_mutex_trylock(&s->lock) != 0)
 		return false;
 	if (s->full) {

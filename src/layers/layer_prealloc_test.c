@@ -18,7 +18,7 @@ static int make_store(void)
 	return mkdtemp(store) ? open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 
-/* What is in it; and how many of those lie ready. */
+/* Counts the names in a folder; and how many of those are made ahead. */
 static unsigned names(int dir, unsigned *ready)
 {
 	DIR *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -74,7 +74,8 @@ TEST(each_is_taken_once_as_a_layer_begins_and_what_is_not_goes)
 		snprintf(path, sizeof(path), "%s/fs", name);
 		CHECK(is_at(dir, name, x.tmp) && is_at(dir, path, x.fs));
 		snprintf(path, sizeof(path), "%s/manifest", name);
-		CHECK(is_at(dir, path, x.manifest) && fstat(x.manifest, &st) == 0 && st.st_size == sizeof(struct manifest));
+		CHECK(is_at(dir, path, x.manifest) && fstat(x.manifest, &st) == 0 &&
+		      st.st_size == sizeof(struct manifest));
 		CHECK(names(x.tmp, &ready) == 2 && names(x.fs, &ready) == 0 && x.buf && x.flush);
 		item_done(&x);
 	}

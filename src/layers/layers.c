@@ -1,3 +1,4 @@
+/* The warden's list of stored layers: which exist, which are in use, and which are known to be undamaged. */
 #include "layers/layers.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -22,7 +23,7 @@
 
 enum verdict { UNKNOWN, GOOD, BAD };
 
-/* What of a layer tells that nothing was changed since it was compared. */
+/* Files of a layer whose times show whether it was changed since it was compared. */
 static const char *const marks[] = { "fs", "manifest", "mem/meta", "mem/pages" };
 enum { MARK_MANIFEST = 1, MARKS_FILES = 2, MARK_META = 2, MARK_PAGES = 3 };
 
@@ -31,11 +32,11 @@ struct layer {
 	struct manifest m; /* zeros: cannot be read */
 	unsigned sandboxes, children;
 	enum verdict verdict;
-	bool failed; /* to settle */
-	bool fresh; /* compared since somebody began to stand on it last */
+	bool failed; /* it could not be settled */
+	bool fresh; /* compared since the last sandbox was based on it */
 	struct stat mark[ARRAY_LEN(marks)]; /* when it was compared */
 	int meta, pages; /* open for agents, or -1 */
-	uint8_t key[SHA256_SIZE]; /* of a machine: its template; zeros: not known */
+	uint8_t key[SHA256_SIZE]; /* of a machine: its template; zeros: unknown */
 };
 
 struct layers {
@@ -65,15 +66,14 @@ int layers_open_dir(const char *path, struct err *e)
 		return err_sys(e, ERR_INVALID, dir, "open the folder '%s'", path);
 	if (fstat(dir, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "read the status of '%s'", path);
-	if (st.st_uid || st.st_gid || st.st_mode & 077) {
-		err_set(e, ERR_DENIED, -EPERM, "'%s': other users may enter", path);
-		err_remedy(e, "layers contain files of any owner and mode: the folder must belong to root, mode 0700");
-		return -EPERM;
-	}
+	if (st.st_uid || st.st_gid || st.st_mode & 077)
+		return err_advise(e, ERR_DENIED, -EPERM,
+				  "what is in it may have any owner and mode: it must belong to root, mode 0700",
+				  "'%s': other users may enter", path);
 	return TAKE_FD(dir);
 }
 
-/* Where @id is, or would be. */
+/* The index of @id in the list, or where it belongs. */
 static size_t place(const struct layers *l, const char *id, bool *ret_there)
 {
 	size_t low = 0, high = l->count;
@@ -102,7 +102,7 @@ static struct layer *get(const struct layers *l, const char *id)
 	return there ? l->by_id[at] : NULL;
 }
 
-/* What the machine was a clone of: that must stay for as long as the layer does. */
+/* Reads which template the machine was cloned from: it must stay as long as the layer does. */
 static void read_key(const struct layers *l, struct layer *x)
 {
 	AUTO_CLOSE int dir = sys_openat(l->dir, x->id, FOLDER, 0), fd = -1;
@@ -137,7 +137,7 @@ static int put(struct layers *l, const char *id, const struct manifest *m, struc
 	x->meta = x->pages = -1;
 	if (m)
 		x->m = *m;
-	if (x->m.flags & SPEC_VM)
+	if (manifest_of_machine(&x->m))
 		read_key(l, x);
 	memmove(l->by_id + at + 1, l->by_id + at, (l->count - at) * sizeof(*l->by_id));
 	l->by_id[at] = x;
@@ -154,7 +154,7 @@ static void count_children(struct layers *l, const struct layer *x, int by)
 		parent->children = (unsigned)((int)parent->children + by);
 }
 
-/* Removing what nobody sees any more. */
+/* Removing a folder that is already hidden. */
 struct removal {
 	struct work work;
 	int dir;
@@ -166,7 +166,10 @@ static void removal_run(struct work *w)
 	struct removal *x = (struct removal *)(void *)w;
 	int r;
 
-	/* That it is hidden lasts before the first file is gone: what is half there must not come back after a power cut. */
+	/*
+	 * The renaming must be on the disk before the first file is deleted: otherwise a half-deleted layer could come
+	 * back after a power cut.
+	 */
 	r = fsync(x->dir) < 0 ? -errno : tree_remove(x->dir, x->name);
 	if (r < 0)
 		log_error("cannot remove layer folder '%s': %s", x->name, strerror(-r));
@@ -177,7 +180,7 @@ static void work_free(struct work *w)
 	free(w);
 }
 
-/* One that cannot be removed now is found when the next warden starts. */
+/* If it cannot be removed now, the next warden's start does it. */
 static void remove_later(struct layers *l, const char *name)
 {
 	struct removal *x = calloc(1, sizeof(*x));
@@ -215,7 +218,7 @@ static int look_at(struct layers *l, const char *name)
 
 		r = dir < 0 ? dir : manifest_read(dir, name, &m);
 	}
-	/* Answered before it was safe on the disk, for sandboxes that are gone since. */
+	/* It was answered before it was safe on the disk, for sandboxes that have ended since. */
 	if (r == 0 && manifest_unsettled(&m) && !settle_this_boot(&m)) {
 		log_warn("layer '%s' was incomplete when the machine stopped, and is removed", name);
 		remove_later(l, name);
@@ -324,7 +327,7 @@ unsigned layers_templates(const struct layers *l, uint64_t tenant, const uint8_t
 		const struct layer *x = l->by_id[i];
 		unsigned k = 0;
 
-		if (!(x->m.flags & SPEC_VM) || x->m.tenant != tenant || !memcmp(x->key, key, sizeof(x->key)))
+		if (!manifest_of_machine(&x->m) || x->m.tenant != tenant || !memcmp(x->key, key, sizeof(x->key)))
 			continue;
 		while (k < n && memcmp(seen[k], x->key, sizeof(x->key)))
 			k++;
@@ -337,7 +340,7 @@ unsigned layers_templates(const struct layers *l, uint64_t tenant, const uint8_t
 bool layers_of_template(const struct layers *l, const uint8_t *key, size_t len)
 {
 	for (size_t i = 0; i < l->count; i++)
-		if (l->by_id[i]->m.flags & SPEC_VM && !memcmp(l->by_id[i]->key, key, len))
+		if (manifest_of_machine(&l->by_id[i]->m) && !memcmp(l->by_id[i]->key, key, len))
 			return true;
 	return false;
 }
@@ -361,12 +364,12 @@ static int check_one(const struct layer *x, const struct sandbox_spec *spec, uin
 {
 	const char *below = i ? spec->layer[i - 1] : "";
 	const uint32_t ro = SPEC_READ_ONLY, sys = SPEC_SYSTEM_WRITABLE;
+	/* The files of a stored image belong to no tenant, and sandboxes of all kinds start from them. */
+	const bool image = !x->m.tenant && !manifest_of_machine(&x->m) && !strcmp(x->m.image, SPEC_SCRATCH);
 
-	if (x->verdict == BAD) {
-		err_set(e, ERR_REFUSED, -EBADMSG, "layer '%s': its files have changed since it was sealed", x->id);
-		err_remedy(e, "remove it, and restore it from a copy if there is one");
-		return -EBADMSG;
-	}
+	if (x->verdict == BAD)
+		return err_advise(e, WHY_DAMAGED, -EBADMSG, "remove it, and restore it from a copy if there is one",
+				  "layer '%s': its files have changed since it was sealed", x->id);
 	if (strcmp(x->m.parent, below))
 		return err_set(e, ERR_INVALID, -EINVAL, "layer '%s': is not based on %s%s", x->id,
 			       i ? "layer " : "the image", below);
@@ -374,18 +377,17 @@ static int check_one(const struct layer *x, const struct sandbox_spec *spec, uin
 		return err_set(e, ERR_INVALID, -EINVAL, "layer '%s': is of image '%.80s'", x->id, x->m.image);
 	if (x->m.tenant && x->m.tenant != spec->tenant)
 		return err_set(e, ERR_DENIED, -EACCES, "layer '%s': belongs to another tenant", x->id);
-	if ((x->m.flags ^ spec->flags) & SPEC_VM) {
-		err_set(e, ERR_INVALID, -EINVAL, "layer '%s': belongs to a %s", x->id,
-			x->m.flags & SPEC_VM ? "virtual machine" : "container");
-		err_remedy(e, "use the same isolation as its sandbox");
-		return -EINVAL;
-	}
-	if ((x->m.flags ^ spec->flags) & ro || x->m.flags & ~spec->flags & sys) {
-		err_set(e, ERR_INVALID, -EINVAL, "layer '%s': made with a %s", x->id,
-			(x->m.flags ^ spec->flags) & ro ? "root of another kind (read-only or not)" : "writable /usr");
-		err_remedy(e, "use the same settings as its sandbox");
-		return -EINVAL;
-	}
+	if (image)
+		return 0;
+	if ((x->m.flags ^ spec->flags) & SPEC_TIERS)
+		return err_advise(e, ERR_INVALID, -EINVAL, "use the same isolation as its sandbox",
+				  "layer '%s': belongs to a %s", x->id,
+				  manifest_of_machine(&x->m) ? "virtual machine" : "container");
+	if ((x->m.flags ^ spec->flags) & ro || x->m.flags & ~spec->flags & sys)
+		return err_advise(e, ERR_INVALID, -EINVAL, "use the same settings as its sandbox",
+				  "layer '%s': made with a %s", x->id,
+				  (x->m.flags ^ spec->flags) & ro ? "root of another kind (read-only or not)" :
+								    "writable /usr");
 	return 0;
 }
 
@@ -403,7 +405,7 @@ int layers_check(const struct layers *l, const struct sandbox_spec *spec, struct
 	return r;
 }
 
-/* By the time of its last change of any kind: the one of its content can be set. */
+/* Compares by ctime: mtime can be set by users. */
 static bool same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
@@ -440,7 +442,7 @@ const char *layers_unverified(struct layers *l, const struct sandbox_spec *spec)
 	for (uint32_t i = 0; i < spec->layers; i++) {
 		struct layer *x = get(l, spec->layer[i]);
 
-		/* For others, too, until it is compared. */
+		/* It has changed, so it must be compared before others use it as well. */
 		if (x->verdict == GOOD && !untouched(l, x))
 			x->verdict = UNKNOWN;
 		if (x->verdict == UNKNOWN)
@@ -473,7 +475,7 @@ void layers_settled(struct layers *l, const struct manifest *m, int result)
 	struct layer *x = get(l, m->id);
 	struct stat now[ARRAY_LEN(marks)];
 
-	/* It may be removed meanwhile. */
+	/* The layer may have been removed meanwhile. */
 	if (!x || !manifest_unsettled(&x->m) || settle_passes(result) || result == -ESRCH)
 		return;
 	if (result < 0) {
@@ -486,7 +488,7 @@ void layers_settled(struct layers *l, const struct manifest *m, int result)
 	x->m = *m;
 	if (x->verdict != GOOD)
 		return;
-	/* Of all that tells of a change, this one is ours. */
+	/* The change of the marks that settling itself made. */
 	if (look(l, x, now) == 0)
 		x->mark[MARK_MANIFEST] = now[MARK_MANIFEST];
 	else
@@ -501,8 +503,8 @@ int layers_unsettled(const struct layers *l, const char *id)
 }
 
 /*
- * By a mount of that one file, attached nowhere: what shows the path of a mapping inside a sandbox then shows nothing
- * of the host's. Closing such a mount takes a wait, which is a worker's.
+ * Opens the file through a detached mount of that one file: then the path of a mapping shows nothing of the host inside
+ * a sandbox. Closing such a mount waits for the kernel, so a worker does it.
  */
 static int open_lone(struct layers *l, const struct layer *x, unsigned mark)
 {
@@ -552,14 +554,14 @@ int layers_memory(struct layers *l, const char (*ids)[ID_SIZE], uint32_t n, stru
 		return err_wrap(e, r, "layer '%s'", x->id);
 	*ret = (struct layers_memory){ .meta = x->meta, .execs = (uint32_t)head.section[MEM_S_EXEC].n, .head = head };
 	ret->pages[ret->npages++] = x->pages;
-	/* They are below it, so that they stay; if not, somebody else has written this. */
+	/* Layers whose pages it uses are below it, so they stay; if not, the file was not written by cloche-dump. */
 	for (uint32_t i = 1; r == 0 && i < head.page_files; i++) {
 		struct layer *below = NULL;
 
 		for (uint32_t k = 0; !below && k + 1 < n; k++)
 			below = strcmp(ids[k], head.ancestor[i]) ? NULL : get(l, ids[k]);
 		if (!below || !below->m.meta)
-			return err_set(e, ERR_REFUSED, -EBADMSG,
+			return err_set(e, WHY_DAMAGED, -EBADMSG,
 				       "layer '%s': its memory is based on '%s', which is not below it", x->id,
 				       head.ancestor[i]);
 		r = open_memory(l, below, e);
@@ -604,7 +606,7 @@ int layers_add(struct layers *l, const struct manifest *m, struct err *e)
 	return 0;
 }
 
-/* Takes it out of the list, as @to. */
+/* Removes it from the list, and renames its folder to @to. */
 static int take_out(struct layers *l, const char *id, const char *to, struct err *e)
 {
 	bool there;
@@ -613,12 +615,10 @@ static int take_out(struct layers *l, const char *id, const char *to, struct err
 
 	if (!x)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no layer '%s'", id);
-	if (x->sandboxes || x->children) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "layer '%s': %u sandboxes and %u layers are based on it", id,
-			x->sandboxes, x->children);
-		err_remedy(e, "remove those first");
-		return -EBUSY;
-	}
+	if (x->sandboxes || x->children)
+		return err_advise(e, ERR_CONFLICT, -EBUSY, "remove those first",
+				  "layer '%s': %u sandboxes and %u layers are based on it", id, x->sandboxes,
+				  x->children);
 	if (renameat(l->dir, id, l->dir, to) < 0 && errno != ENOENT)
 		return err_sys(e, ERR_INTERNAL, -errno, "remove layer '%s'", id);
 	count_children(l, x, -1);

@@ -1,51 +1,23 @@
+/* A layer's manifest: reading and checking it. Computing its sums is in manifest_sum.c. */
 #include "layers/manifest.h"
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
-#include "layers/digests.h"
-#include "layers/flush.h"
-#include "layers/memory.h"
-#include "layers/tree.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char magic[8] = "cloche-L";
+const char manifest_magic[8] = "cloche-L";
 
 const char *const layer_trees[LAYER_TREES] = { "u", "uu", "ud", "t", "k" };
 
-static void self_sum(const struct manifest *m, uint8_t ret[SHA256_SIZE])
+void manifest_self(const struct manifest *m, uint8_t ret[SHA256_SIZE])
 {
 	struct sha256 s;
 
 	sha256_init(&s);
 	sha256_add(&s, m, offsetof(struct manifest, self));
 	sha256_end(&s, ret);
-}
-
-void manifest_seal(struct manifest *m)
-{
-	memcpy(m->magic, magic, sizeof(magic));
-	self_sum(m, m->self);
-}
-
-int manifest_make(int dir)
-{
-	AUTO_CLOSE int fd = sys_openat(dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	static const struct manifest none;
-	int r;
-
-	if (fd < 0)
-		return fd;
-	r = fd_write_all(fd, &none, sizeof(none));
-	return r < 0 ? r : TAKE_FD(fd);
-}
-
-int manifest_write(int fd, const struct manifest *m)
-{
-	ssize_t n = pwrite(fd, m, sizeof(*m), 0);
-
-	return n == (ssize_t)sizeof(*m) ? flush_data(fd) : n < 0 ? -errno : -EIO;
 }
 
 static bool text_ok(const char *s, size_t size)
@@ -70,10 +42,11 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 	n = pread(fd, &m, sizeof(m), 0);
 	if (n != (ssize_t)sizeof(m))
 		return n < 0 ? -errno : -EBADMSG;
-	if (m.version != MANIFEST_VERSION && m.version != (MANIFEST_VERSION | MANIFEST_UNSETTLED) && m.version != MANIFEST_VERSION_VM)
+	if (m.version != MANIFEST_VERSION && m.version != (MANIFEST_VERSION | MANIFEST_UNSETTLED) &&
+	    m.version != MANIFEST_VERSION_VM)
 		return -EBADMSG;
-	self_sum(&m, self);
-	if (memcmp(self, m.self, sizeof(self)) || memcmp(m.magic, magic, sizeof(magic)) ||
+	manifest_self(&m, self);
+	if (memcmp(self, m.self, sizeof(self)) || memcmp(m.magic, manifest_magic, sizeof(manifest_magic)) ||
 	    !text_ok(m.id, sizeof(m.id)) || strcmp(m.id, id) || !text_ok(m.parent, sizeof(m.parent)) ||
 	    (m.parent[0] && !id_valid(m.parent)) || !text_ok(m.image, sizeof(m.image)))
 		return -EBADMSG;
@@ -81,50 +54,24 @@ int manifest_read(int dir, const char *id, struct manifest *ret)
 	return 0;
 }
 
-int manifest_sum_files(int dir, const int *stop, const struct digests *known, struct manifest *m)
-{
-	AUTO_CLOSE int fs = sys_openat(dir, "fs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	AUTO_FREE char *buf = malloc(TREE_BUF);
-	/* A machine's disks may be another layer's, too, for as long as that is there. */
-	const struct tree_sum how = { stop, buf, known, m->version == MANIFEST_VERSION_VM, m->flags & SPEC_VM };
-	struct tree_facts facts = { 0 };
-	struct sha256 s;
-	int r = 0;
-
-	if (fs < 0 || !buf)
-		return fs < 0 ? fs : -ENOMEM;
-	sha256_init(&s);
-	m->trees = 0;
-	for (unsigned i = 0; r == 0 && i < LAYER_TREES; i++) {
-		AUTO_CLOSE int tree =
-			sys_openat(fs, layer_trees[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-
-		if (tree == -ENOENT)
-			continue;
-		sha256_add(&s, layer_trees[i], strlen(layer_trees[i]) + 1);
-		m->trees |= 1U << i;
-		r = tree < 0 ? tree : tree_sum(&how, tree, &s, &facts);
-	}
-	if (r < 0)
-		return r;
-	m->entries = facts.entries;
-	m->files = facts.files;
-	m->size = facts.size;
-	sha256_end(&s, m->sum);
-	return 0;
-}
-
-int manifest_sum(int dir, const int *stop, const struct digests *known, struct manifest *m)
-{
-	int r = manifest_sum_files(dir, stop, known, m);
-
-	return r == 0 ? memory_sum(dir, stop, m) : r;
-}
-
-int manifest_verify(int dir, const int *stop, const struct manifest *m)
+int manifest_is_made_of(const struct manifest *m, const struct manifest *given)
 {
 	struct manifest is = *m;
-	int r = manifest_sum(dir, stop, NULL, &is);
+	uint8_t self[SHA256_SIZE];
 
-	return r < 0 ? r : memcmp(&is, m, sizeof(is)) ? -EBADMSG : 0;
+	is.version = given->version;
+	is.made = given->made;
+	is.entries = given->entries;
+	is.files = given->files;
+	is.size = given->size;
+	is.trees = given->trees;
+	is.meta = given->meta;
+	is.pages = given->pages;
+	memcpy(is.magic, given->magic, sizeof(is.magic));
+	memcpy(is.sum, given->sum, sizeof(is.sum));
+	memcpy(is.meta_sum, given->meta_sum, sizeof(is.meta_sum));
+	memcpy(is.pages_sum, given->pages_sum, sizeof(is.pages_sum));
+	memcpy(is.self, given->self, sizeof(is.self));
+	manifest_self(m, self);
+	return memcmp(&is, given, sizeof(is)) || memcmp(self, m->self, sizeof(self)) ? -EPROTO : 0;
 }

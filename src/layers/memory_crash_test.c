@@ -1,4 +1,4 @@
-/* Wardens and cloche-dumps that die while memory is sealed or restored. */
+/* Wardens and cloche-dumps that are killed while memory is sealed or restored. */
 #include "layers/memory.h"
 #include "base/base.h"
 #include "base/test.h"
@@ -6,7 +6,7 @@
 
 #include <sys/un.h>
 
-/* Storms are shorter in CI, which has them each time. */
+/* CI runs these tests each time, so fewer rounds there. */
 static unsigned rounds(void)
 {
 	return getenv("CLOCHE_STORMS") ? 16 : 40;
@@ -14,7 +14,7 @@ static unsigned rounds(void)
 
 #define COUNTER                                                                                                        \
 	"i=0; while :; do i=$((i+1)); echo $i; sleep 0.005; done & "                                                   \
-	"python3 -c 'import time, threading\nx = bytearray(3000000)\ndef f():\n"                                        \
+	"python3 -c 'import time, threading\nx = bytearray(3000000)\ndef f():\n"                                       \
 	"  while True: x[:] = bytes(len(x)); time.sleep(.01)\n"                                                        \
 	"threading.Thread(target=f).start()' & wait"
 
@@ -28,16 +28,17 @@ static pid_t parent_of(pid_t pid)
 	return (pid_t)strtol(at + 4, NULL, 10);
 }
 
-/* Not of another test's build. */
+/* Whether the process is of this build: other tests run beside this one. */
 static bool ours(pid_t pid)
 {
 	char link[64], is[512] = "", want[512];
 
 	snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
-	return wt_program("cloche-dump", want, sizeof(want)) && readlink(link, is, sizeof(is) - 1) > 0 && !strcmp(is, want);
+	return wt_program("cloche-dump", want, sizeof(want)) && readlink(link, is, sizeof(is) - 1) > 0 &&
+	       !strcmp(is, want);
 }
 
-/* A cloche-dump of that warden, 0: none. */
+/* Finds a cloche-dump of that warden, 0: none. */
 static pid_t find_dump(pid_t warden)
 {
 	DIR *d = opendir("/proc");
@@ -58,7 +59,7 @@ static pid_t find_dump(pid_t warden)
 	return found;
 }
 
-/* In a process of its own, after a while: kills the warden, or the cloche-dump it has started. */
+/* Starts a process that kills the warden, or its cloche-dump, after a while. */
 static pid_t kill_later(pid_t warden, bool dump, unsigned us)
 {
 	pid_t pid = fork(), victim = warden;
@@ -75,7 +76,7 @@ static pid_t kill_later(pid_t warden, bool dump, unsigned us)
 	return pid;
 }
 
-/* Those of a dead warden are somebody else's children now. */
+/* The children of a dead warden get another parent, so they are searched by name. */
 static bool no_orphans(void)
 {
 	for (int i = 0; i < 300; i++) {
@@ -104,7 +105,7 @@ static bool again(struct wt *w, struct st_box *b)
 	return kt_wait(&b->p, FRAME_UP, 0, &f, fds);
 }
 
-/* Lines that have come, in order and none left out; *@last is the last one. Some more come. */
+/* Reads lines, which must be consecutive; *@last is the last one. True if more came. */
 static bool counts_on(int fd, long *last)
 {
 	char line[32];
@@ -209,8 +210,8 @@ TEST(a_warden_killed_while_it_seals_memory_leaves_a_sandbox_that_runs_and_nothin
 			lost++;
 		}
 	}
-	printf("# %u wardens killed: %u layers whole, %u not there, %u left something half-made for the next\n", rounds(), whole,
-	       lost, halves);
+	printf("# %u wardens killed: %u layers whole, %u not there, %u left something half-made for the next\n",
+	       rounds(), whole, lost, halves);
 	CHECK(lost && halves);
 	kt_pipes_close(&x);
 	CHECK(st_end(&w, &a));
@@ -278,14 +279,17 @@ TEST(a_warden_killed_while_it_restores_leaves_no_sandbox_behind)
 	spec.flags = SPEC_MEMORY;
 	for (unsigned i = 0; i < rounds(); i++) {
 		struct client_sandbox s = { .sock = -1, .pidfd = -1, .group = -1, .net = { -1, -1, -1 } };
-		unsigned before = i ? 1 : 0; /* the first has to look at the layer */
+		unsigned before = i ? 1 : 0; /* the first restore has to verify the layer */
 		pid_t killer = kill_later(w.pid, false, before ? i * 900 % 33000 : 1000);
 		int r = client_create(w.client, &spec, &s, &e);
 
 		waitpid(killer, NULL, 0);
 		kt_crash(&w);
 		CHECK(again(&w, &a));
-		/* Answered: it is there. Not answered: it may be, whole, if only the answer was lost; half of it never is. */
+		/*
+		 * Answered: the layer exists. Not answered: it may exist, complete, if only the answer was lost; it is
+		 * never half there.
+		 */
 		CHECK(sandboxes(&w) <= 2);
 		if (sandboxes(&w) == 2) {
 			struct warden_receipt receipt;
@@ -304,7 +308,7 @@ TEST(a_warden_killed_while_it_restores_leaves_no_sandbox_behind)
 			CHECK(wt_gone(s.pidfd, 5000));
 		client_sandbox_done(&s);
 		CHECK(counts_on(x.out, &last));
-		for (int k = 0; kt_records() != 1 && k < 500; k++) /* cleared behind the answer */
+		for (int k = 0; kt_records() != 1 && k < 500; k++) /* the record is cleared after the answer */
 			wt_sleep_ms(10);
 		CHECK_EQ(kt_records(), 1);
 	}
@@ -336,7 +340,7 @@ static struct client *connect_to(const char *path)
 	return c;
 }
 
-/* In a process of its own. Its exit code: 0 made, 1 given up, 2 something else. */
+/* Seals in a process of its own. Its exit code: 0 made, 1 given up, 2 something else. */
 static pid_t seal_aside(const char *sock, uint64_t handle, const char *id)
 {
 	pid_t pid = fork();
@@ -357,7 +361,7 @@ static pid_t seal_aside(const char *sock, uint64_t handle, const char *id)
 
 TEST(a_sandbox_that_ends_while_its_memory_is_sealed_ends)
 {
-	char sock[128], program[512];
+	char sock[128], number[16], program[512];
 	unsigned made = 0, given_up = 0;
 	struct sandbox_spec spec;
 	struct err e = { 0 };
@@ -370,7 +374,9 @@ TEST(a_sandbox_that_ends_while_its_memory_is_sealed_ends)
 	w.pid = fork();
 	if (w.pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
-		execl(program, program, "--listen", sock, "--keep", "--state", kt_dir, "--layers", st_store, "--pool", "2", NULL);
+		snprintf(number, sizeof(number), "%d", wt_listener(sock));
+		execl(program, program, "--socket-fd", number, "--keep", "--state", kt_dir, "--layers", st_store,
+		      "--pool", "2", NULL);
 		_exit(127);
 	}
 	w.client = connect_to(sock);
@@ -402,7 +408,8 @@ TEST(a_sandbox_that_ends_while_its_memory_is_sealed_ends)
 		client_sandbox_done(&a.s);
 	}
 	printf("# 24 sandboxes ended: %u layers made, %u given up\n", made, given_up);
-	CHECK(given_up > 0 && made + given_up >= 12); /* the others found a process gone that they were reading */
+	CHECK(given_up > 0 && made + given_up >= 12); /* in the other rounds a process ended while it was read */
 	CHECK(!find_dump(w.pid));
 	CHECK(st_stop(&w));
+	unlink(sock);
 }

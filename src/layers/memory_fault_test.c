@@ -1,21 +1,32 @@
-/* Memory in this process: when any one call of the warden fails, nothing is left and the source runs on. */
+/*
+ * Memory sealed and restored in this process: when any one call of the warden fails, nothing is left behind and the
+ * source runs on.
+ */
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "engine/kernel_memory/looks.h"
 #include "layers/memory.h"
 #include "layers/seal_test.h"
 
 #ifdef CLOCHE_FAULTS
 static struct warden *open_warden(void)
 {
-	char agent[512], dump[512];
-	struct warden_opts o = { .env.freezer = true, .env.accounting = true, .env.agent = agent, .env.dump = dump,
-				 .env.layers = st_store, .env.state = kt_dir, .pool = 1 };
+	char agent[512], dump[512], layers[512];
+	struct warden_opts o = { .looker = &kernel_looker_threads,
+				 .env.freezer = true,
+				 .env.accounting = true,
+				 .env.agent = agent,
+				 .env.dump = dump,
+				 .env.layers_program = layers,
+				 .env.layers = st_store,
+				 .env.state = kt_dir,
+				 .pool = 1 };
 	struct warden *w = NULL;
 	struct err e = { 0 };
 
 	if (!wt_program("cloche-agent", agent, sizeof(agent)) || !wt_program("cloche-dump", dump, sizeof(dump)) ||
-	    warden_new(&o, &w, &e) < 0)
+	    !wt_program("faulty/cloche-layers", layers, sizeof(layers)) || warden_new(&o, &w, &e) < 0)
 		printf("# %s\n", e.msg);
 	return w;
 }
@@ -70,10 +81,11 @@ static unsigned alive(struct warden *w)
 
 TEST(when_any_one_call_fails_nothing_half_made_is_left_and_the_source_runs)
 {
-	static const enum sys_id calls[] = { SYSID_openat, SYSID_openat2, SYSID_mkdirat, SYSID_socketpair, SYSID_fcntl,
-					     SYSID_execveat, SYSID_pidfd_getfd, SYSID_prctl, SYSID_dup3 };
-	static const enum sys_id making[] = { SYSID_openat, SYSID_openat2, SYSID_open_tree, SYSID_mount_setattr, SYSID_sendmsg,
-					      SYSID_getrandom, SYSID_socketpair };
+	static const enum sys_id calls[] = { SYSID_openat,	SYSID_openat2, SYSID_mkdirat,
+					     SYSID_socketpair,	SYSID_fcntl,   SYSID_execveat,
+					     SYSID_pidfd_getfd, SYSID_prctl,   SYSID_dup3 };
+	static const enum sys_id making[] = { SYSID_openat,  SYSID_openat2,   SYSID_open_tree, SYSID_mount_setattr,
+					      SYSID_sendmsg, SYSID_getrandom, SYSID_socketpair };
 	unsigned failed = 0, made = 0, stopped = 0, restored = 0;
 	struct warden_sandbox *s;
 	struct sandbox_spec spec;
@@ -87,6 +99,7 @@ TEST(when_any_one_call_fails_nothing_half_made_is_left_and_the_source_runs)
 
 	st_fresh();
 	wt_spec(&spec);
+	CHECK(st_share_faults());
 	w = open_warden();
 	CHECK(w);
 	CHECK_EQ(warden_create(w, &spec, &s, &e), 0);
@@ -101,7 +114,7 @@ TEST(when_any_one_call_fails_nothing_half_made_is_left_and_the_source_runs)
 	CHECK_EQ(seal(w, s, good), 0);
 	for (size_t c = 0; c < ARRAY_LEN(calls); c++)
 		for (unsigned nth = 1; nth <= 14; nth++) {
-			unsigned before = sys_test_count(calls[c]);
+			unsigned before = (st_wait_ready(), sys_test_count(calls[c]));
 			int r;
 
 			id_new(id, sizeof(id));
@@ -140,6 +153,7 @@ TEST(when_any_one_call_fails_nothing_half_made_is_left_and_the_source_runs)
 	CHECK_EQ(warden_destroy(w, s, &e), 0);
 	CHECK_EQ(warden_unseal(w, good, &e), 0);
 	warden_free(w);
+	st_unshare_faults();
 	kt_remove_state();
 	st_remove_store();
 }

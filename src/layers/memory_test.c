@@ -1,10 +1,10 @@
-/* Sealing with memory: the warden's half, with the real cloche-dump, and with ones that fail. */
+/* Sealing with memory: the warden's part, with the real cloche-dump, and with programs that fail in its place. */
 #include "layers/memory.h"
 #include "base/base.h"
 #include "base/test.h"
 #include "layers/seal_test.h"
 
-/* A loop that says where it is: it goes on, and only once. */
+/* A loop that prints a counter: it must continue, in one process only. */
 #define COUNTER "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 
 static bool seal_memory(struct wt *w, struct st_box *b, char id[ID_SIZE], struct client_layer *l, uint64_t *pause,
@@ -23,7 +23,7 @@ static bool begin(struct wt *w, struct st_box *a)
 	return wt_open(w, st_args()) && st_create(w, &spec, a);
 }
 
-/* The next line of a counter is the one after @last; -1 when it is not. */
+/* Reads the next line of a counter, which must be the one after @last; else -1. */
 static long next_line(int fd, long last)
 {
 	char line[32] = "";
@@ -72,7 +72,7 @@ TEST(a_running_sandbox_is_sealed_with_its_processes_and_runs_on)
 		CHECK_EQ(memory_head(meta, pages, &head, &e), 0);
 		CHECK_EQ(head.section[MEM_S_EXEC].n, 1);
 		CHECK(head.section[MEM_S_PROC].n >= 1);
-		/* The sum that cloche-dump told is that of the file. */
+		/* The sum that cloche-dump reported is that of the file. */
 		CHECK_EQ(manifest_read(dir, id, &m), 0);
 		CHECK_EQ(m.pages, head.pages);
 		CHECK_EQ(manifest_verify(dir, NULL, &m), 0);
@@ -116,10 +116,10 @@ TEST(a_paused_sandbox_is_sealed_with_memory_and_stays_paused)
 	CHECK(st_stop(&w));
 }
 
-/* A folder with a warden, an agent, and another program in cloche-dump's place. */
+/* Starts a warden and an agent in a folder, with another program in cloche-dump's place. */
 static bool start_with(const char *instead, struct wt *w)
 {
-	static const char *const programs[] = { "cloche-warden", "cloche-agent" };
+	static const char *const programs[] = { "cloche-warden", "cloche-agent", "cloche-layers", "cloche-watch" };
 	char dir[128], from[512], cmd[1400];
 	const char *const *args = st_args();
 	const char *argv[24] = { NULL, "--socket-fd", "3" };
@@ -165,11 +165,13 @@ static void remove_programs(void)
 
 TEST(a_dump_that_fails_leaves_a_sandbox_that_runs_and_nothing_half_made)
 {
-	/* Ends at once; says nothing for ever; is no program at all. */
+	/* A program that ends at once; one that never answers; a file that is no program. */
 	static const struct {
 		const char *program;
 		int result;
-	} cases[] = { { "/bin/true", -EIO }, { "/bin/cat", -EIO }, { "/bin/sleep", -ETIMEDOUT }, { "/usr/bin/ldd", -ENOENT } };
+	} cases[] = {
+		{ "/bin/true", -EIO }, { "/bin/cat", -EIO }, { "/bin/sleep", -ETIMEDOUT }, { "/usr/bin/ldd", -ENOENT }
+	};
 	struct sandbox_spec spec;
 	struct client_layer l;
 	struct kt_pipes x;
@@ -199,7 +201,7 @@ TEST(a_dump_that_fails_leaves_a_sandbox_that_runs_and_nothing_half_made)
 		}
 		CHECK_EQ(half_made(), 0);
 		CHECK_EQ(client_layers(w.client, "", &l, &e), 0);
-		/* Files alone can be sealed as ever. */
+		/* Sealing files only still works. */
 		CHECK(st_seal(&w, &a, id, &l, &pause));
 		CHECK_EQ(l.memory, 0);
 		kt_pipes_close(&x);
@@ -263,7 +265,7 @@ TEST(memory_is_asked_for_only_where_it_is)
 	CHECK(st_stop(&w));
 }
 
-/* A restored sandbox, attached to; its one exec's pipes are in @x. */
+/* Restores a sandbox and attaches to it; the pipes of its one exec are in @x. */
 static bool restore(struct wt *w, const char *id, struct st_box *b, struct kt_pipes *x)
 {
 	struct sandbox_spec spec;
@@ -320,11 +322,13 @@ TEST(three_sandboxes_go_on_from_one_image_each_for_itself)
 			there[i] = next_line(y[i].out, there[i]);
 			CHECK(there[i] > 0);
 		}
-		/* Its own files, in step with its memory, and no neighbour's. */
-		CHECK_EQ(st_run(&b[i], 1000, "cp /home/user/count /tmp/c; n=$(wc -l < /tmp/c); test $n -gt 30 && "
-					     "test \"$(seq $n | cksum)\" = \"$(cksum < /tmp/c)\""), 0);
+		/* It has its own files, of the same instant as its memory, and none of another copy. */
+		CHECK_EQ(st_run(&b[i], 1000,
+				"cp /home/user/count /tmp/c; n=$(wc -l < /tmp/c); test $n -gt 30 && "
+				"test \"$(seq $n | cksum)\" = \"$(cksum < /tmp/c)\""),
+			 0);
 	}
-	/* Each ends by itself; the source goes on. */
+	/* Each copy ends by itself; the source continues. */
 	CHECK_EQ(client_group_kill(w.client, b[1].s.handle, 1, &e), 0);
 	CHECK(wt_gone(b[0].s.pidfd, 0) == false);
 	CHECK(next_line(y[0].out, there[0]) > 0 && next_line(y[2].out, there[2]) > 0);

@@ -18,7 +18,7 @@ struct place {
 	struct mem_head head;
 };
 
-/* A layer whose image has files with @number. Every second one is in the writable layer. */
+/* Makes a layer whose image has files with these numbers. Every second one is in the writable layer. */
 static bool make(struct place *p, const uint64_t *number, unsigned n)
 {
 	bool ok;
@@ -71,13 +71,14 @@ static uint64_t number_of(int root, const char *name)
 
 TEST(overlay_shows_any_number_also_twice)
 {
-	/* The last of them is in no upper layer, and is not asked for. */
+	/* The last of them is in no upper layer, so no number is needed. */
 	static const uint64_t want[] = { 1, 0, 36, 0, 57, 0, 57, 0, 70000, 0, 12345678, 0, 5000000000ULL, 99 };
 	const struct mount_opt tmpfs[] = { { "size", "1m" }, { NULL, NULL } };
 	char lower[2][32], upper[40], work[40];
-	const struct mount_opt opts[] = { { "lowerdir+", lower[0] }, { "lowerdir+", lower[1] }, { "upperdir", upper },
-					  { "workdir", work },	     { "xino", "off" },		{ "index", "off" },
-					  { NULL, NULL } };
+	const struct mount_opt opts[] = {
+		{ "lowerdir+", lower[0] }, { "lowerdir+", lower[1] }, { "upperdir", upper }, { "workdir", work },
+		{ "xino", "off" },	   { "index", "off" },	      { NULL, NULL }
+	};
 	struct numbers x[2];
 	struct place p;
 	int top, u, root;
@@ -138,7 +139,7 @@ TEST(joined_layers_ask_for_all_numbers_and_nothing_for_none)
 	numbers_open(p.store, ID, 0, &x);
 	CHECK(x.mnt >= 0 && x.n == 1 && x.number[0] == 99);
 	numbers_done(&x);
-	/* What is damaged is as good as not there. */
+	/* A damaged file is treated as a missing one. */
 	CHECK(cut_off(p.mem) >= 0);
 	numbers_open(p.store, ID, 0, &x);
 	CHECK_EQ(x.mnt, -1);

@@ -1,3 +1,4 @@
+/* Sealing a sandbox into a layer, and verifying layers, in the warden's worker threads. */
 #include "layers/seal_impl.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -5,11 +6,12 @@
 #include "base/room.h"
 #include "base/step.h"
 #include "base/sys.h"
-#include "layers/layer_prealloc.h"
 #include "layers/memory.h"
 #include "layers/settle.h"
+#include "layers/settle_mark.h"
 #include "layers/tree.h"
 #include "layers/watch.h"
+#include "memory/crypt.h"
 
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -24,7 +26,7 @@ static struct seal_impl *impl_new(void)
 	struct seal_impl *i = calloc(1, sizeof(*i));
 
 	if (i) {
-		i->fd = i->tmp = i->manifest = i->fs = i->links = i->mem = i->table = i->from.side = i->saved[0] = i->saved[1] = -1;
+		i->fd = i->mem = i->table = i->from.side = i->saved[0] = i->saved[1] = -1;
 		dump_init(&i->dump);
 		i->source.base = -1;
 		for (unsigned n = 0; n < MEM_PAGE_FILES; n++)
@@ -38,14 +40,8 @@ static struct seal_impl *impl_new(void)
 static void impl_free(struct seal_impl *i)
 {
 	if (i) {
-		flush_free(i->flush);
-		copy_pipeline_free(i->pipeline);
-		digests_free(i->digests);
+		layer_child_give(i->from.children, i->child);
 		fd_close(i->fd);
-		fd_close(i->tmp);
-		fd_close(i->fs);
-		fd_close(i->manifest);
-		fd_close(i->links);
 		fd_close(i->mem);
 		fd_close(i->table);
 		dump_end(&i->dump);
@@ -56,7 +52,6 @@ static void impl_free(struct seal_impl *i)
 		fd_close_many(i->saved, 2);
 		pthread_cond_destroy(&i->moved);
 		pthread_mutex_destroy(&i->lock);
-		free(i->buf);
 		free(i);
 	}
 }
@@ -89,103 +84,77 @@ static struct seal *seal_new(enum seal_kind kind, void (*run)(struct work *w))
 	return x;
 }
 
-int seal_begin_anew(struct seal *x)
+int seal_ask(struct seal *x, const struct layer_ask *ask, const int *fds, unsigned n, struct layer_answer *ret,
+	     int *ret_fds, unsigned max)
 {
-	static const char *const names[] = { "fs", "mem", "links" };
-	struct seal_impl *i = x->impl;
-	int *const fds[] = { &i->fs, &i->mem, &i->links };
-	int r = 0;
+	int r = layer_child_ask(x->impl->child, ask, fds, n, &x->work.stop, ret, ret_fds, max);
 
-	flush_other(i->flush); /* what it was told of goes */
-	/* Files are known by their numbers, and those come again. */
-	copy_pipeline_free(i->pipeline);
-	digests_free(i->digests);
-	i->pipeline = copy_pipeline_new(&x->work.stop, i->from.spare);
-	i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
-	for (unsigned n = 0; r == 0 && n < ARRAY_LEN(names); n++) {
-		fd_close(TAKE_FD(*fds[n]));
-		r = tree_remove(i->tmp, names[n]);
-		if (r == 0 && fds[n] != &i->links)
-			r = tree_make_folder(i->tmp, names[n], fds[n]);
-	}
+	if (r < 0)
+		return __atomic_load_n(&x->work.stop, __ATOMIC_RELAXED) ?
+			       seal_given_up(x) :
+			       err_set(&x->e, ERR_LOST, r, "make layer '%s': cloche-layers was killed", x->m.id);
+	if (ret->result == -ECANCELED)
+		return seal_given_up(x);
+	if (ret->result < 0 && ret->e.msg[0])
+		x->e = ret->e;
+	else if (ret->result < 0)
+		err_sys(&x->e, ERR_INTERNAL, ret->result, "make layer '%s'", x->m.id);
+	return ret->result;
+}
+
+/* Sends @ask (BEGIN or ANEW), and gets an empty folder for memory. */
+static int ask_folder(struct seal *x, const struct layer_ask *ask)
+{
+	struct seal_impl *i = x->impl;
+	struct layer_answer a;
+	int r;
+
+	fd_close(TAKE_FD(i->mem));
+	r = seal_ask(x, ask, NULL, 0, &a, &i->mem, 1);
+	if (r < 0 || i->mem < 0)
+		return r;
+	r = crypt_folder(i->from.crypt, i->mem);
 	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id) : 0;
 }
 
-/* Its folder and what is always in that: what lies ready, or made now. */
-static int begin_folder(struct seal *x)
+int seal_begin_anew(struct seal *x)
 {
-	struct seal_impl *i = x->impl;
-	struct layer_prealloc_item ready;
-	int r;
-
-	if (layer_prealloc_take(i->from.prealloc, i->tmp_name, &ready)) {
-		i->made = true;
-		i->tmp = ready.tmp;
-		i->fs = ready.fs;
-		i->manifest = ready.manifest;
-		i->buf = ready.buf;
-		i->flush = ready.flush;
-		return 0;
-	}
-	r = sys_mkdirat(i->from.dir, i->tmp_name, 0700);
-	i->made = r == 0;
-	if (r == 0)
-		r = i->tmp = sys_openat(i->from.dir, i->tmp_name, FOLDER, 0);
-	if (r >= 0)
-		r = tree_make_folder(i->tmp, "fs", &i->fs);
-	if (r == 0)
-		r = i->manifest = manifest_make(i->tmp);
-	if (r < 0)
-		return r;
-	i->buf = malloc(TREE_BUF);
-	i->flush = flush_new();
-	flush_ahead(i->flush, i->manifest);
-	return i->buf ? 0 : -ENOMEM;
+	return ask_folder(x, &(struct layer_ask){ .op = LAYER_ANEW });
 }
 
-/* Before the sandbox is stopped. */
+/* Called before the sandbox is stopped. */
 static int prepare(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r = begin_folder(x);
+	const struct seal_source *f = &i->from;
+	const bool machine = f->side >= 0, memory = i->table >= 0;
+	struct layer_ask ask = {
+		.op = LAYER_BEGIN,
+		.flags = (machine ? LAYER_MACHINE :
+			  memory  ? LAYER_MEMORY :
+				    0) |
+			 (f->soon ? LAYER_SOON : 0),
+		.uid_base = f->uid_base,
+		.below = f->below,
+		.joins = f->joins,
+		.m = x->m,
+	};
+	int r = -ECHILD;
 
-	if (r == 0) {
-		i->pipeline = copy_pipeline_new(&x->work.stop, i->from.spare);
-		i->digests = digests_new(i->from.side >= 0 ? DIGESTS_LARGE : DIGESTS_PIECE);
+	snprintf(ask.name, sizeof(ask.name), "%s", i->tmp_name);
+	memcpy(ask.join, f->join, sizeof(ask.join));
+	/* A process that was kept may have been killed a moment ago: nothing was copied yet, so another is tried. */
+	for (unsigned tries = 0; r == -ECHILD && tries < 2; tries++) {
+		layer_child_give(f->children, TAKE_PTR(i->child));
+		x->e = (struct err){ 0 };
+		r = tries ? tree_remove(f->dir, i->tmp_name) : 0;
+		if (r == 0)
+			r = layer_child_take(f->children, x->m.tenant, &i->child, &x->e);
+		i->made = i->made || r == 0;
+		if (r == 0)
+			r = ask_folder(x, &ask);
 	}
-	/* A machine's files are written by cloche-vmm, and joining goes back to folders that were left. */
-	if (i->from.joins || i->from.side >= 0)
-		flush_other(i->flush);
-	if (r < 0)
-		return err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id);
-	if (i->from.side >= 0)
-		return seal_machine_prepare(x);
-	return i->table >= 0 ? seal_memory_prepare(x) : 0;
-}
-
-static int copy_tree(struct seal *x, unsigned n)
-{
-	struct seal_impl *i = x->impl;
-	/* By their numbers in layer_trees[]; the last is the work folder. */
-	static const char *const places[LAYER_TREES] = { "/", "/usr/", "/var/lib/dpkg/", "/tmp/", "./" };
-	const char *name = layer_trees[n];
-	char odd[TREE_ODD] = "";
-	const struct tree_copy c = { i->from.uid_base, i->tmp, &i->links, &x->work.stop, i->buf,
-				     i->flush, i->pipeline, i->digests, false, odd };
-	AUTO_CLOSE int from = sys_openat(i->from.writable, name, FOLDER, 0), to = -1;
-	int r;
-
-	/* Nothing is in it; but what a layer below says of its owner and mode would count again. */
-	if (from == -ENOENT || (from >= 0 && n && !(i->from.below & 1U << n) && tree_is_bare(from, i->from.uid_base)))
-		return 0;
-	r = from < 0 ? from : tree_make_folder(i->fs, name, &to);
-	if (r == 0)
-		r = tree_copy(&c, from, to);
-	if (r == -ERANGE) {
-		err_set(&x->e, ERR_REFUSED, r, "%s%s has more extended attributes than the file system of the checkpoints stores for one file", places[n], odd);
-		err_remedy(&x->e, "remove some of them (ext4 stores about 4 KiB for a file)");
-	}
-	return r;
+	return r == 0 && memory && !machine ? seal_memory_prepare(x) : r;
 }
 
 int seal_given_up(struct seal *x)
@@ -200,7 +169,10 @@ static void take_back(struct seal_impl *i)
 	i->promise = 0;
 }
 
-/* What it may come to, rather too much: its own file system's contents, or of one that is also others' nothing is known. */
+/*
+ * An upper bound of the bytes that the layer may take. Files on the store's own filesystem are not included: how much of
+ * that belongs to the sandbox is unknown.
+ */
 static uint64_t most(const struct seal_source *f)
 {
 	struct cgroup_stat st = { 0 };
@@ -214,9 +186,10 @@ static uint64_t most(const struct seal_source *f)
 			all += fstat(f->disk[n].fd, &ours) == 0 ? (uint64_t)ours.st_blocks * 512 : 0;
 		return all;
 	}
-	if (fstat(f->writable, &ours) == 0 && fstat(f->dir, &store) == 0 && ours.st_dev != store.st_dev && fstatvfs(f->writable, &v) == 0)
+	if (fstat(f->writable, &ours) == 0 && fstat(f->dir, &store) == 0 && ours.st_dev != store.st_dev &&
+	    fstatvfs(f->writable, &v) == 0)
 		all = (uint64_t)(v.f_blocks - v.f_bfree) * v.f_frsize;
-	/* Files in memory are part of this. */
+	/* Files in tmpfs are included in this. */
 	if (f->table >= 0 && cgroup_stat(f->cgroups, f->cgroup, &st) == 0 && st.memory > all)
 		all = st.memory;
 	return all + f->join_bytes;
@@ -231,7 +204,10 @@ int seal_room(struct seal *x)
 
 	take_back(i);
 	i->promise = need;
-	/* In two steps: of the sum that adding tells gcc 12 makes twice what was there before ("lock xadd %rbx; add %rbx, %rbx"). */
+	/*
+	 * In two steps: for the sum that an atomic add returns, gcc 12 produces twice the old value ("lock xadd %rbx;
+	 * add %rbx, %rbx").
+	 */
 	if (i->from.promised) {
 		__atomic_add_fetch(i->from.promised, need, __ATOMIC_SEQ_CST);
 		all = __atomic_load_n(i->from.promised, __ATOMIC_SEQ_CST);
@@ -239,33 +215,21 @@ int seal_room(struct seal *x)
 	leave = r == 0 ? room_low(&disk, ROOM_LAYERS) : 0;
 	if (r < 0 || (disk.left >= leave && disk.left - leave >= all))
 		return 0;
-	err_set(&x->e, ERR_EXHAUSTED, -ENOSPC,
-		"the disk of the checkpoints is full: %llu KiB are left, of which %llu are reserved, and this may need "
-		"%llu",
+	return err_advise(
+		&x->e, ERR_EXHAUSTED, -ENOSPC, "delete checkpoints, or free space on the disk of the data folder",
+		"the disk of the checkpoints is full: %llu KiB are left, of which %llu are reserved, and this may need %llu",
 		(unsigned long long)(disk.left / KIB), (unsigned long long)(leave / KIB),
 		(unsigned long long)(all / KIB));
-	err_remedy(&x->e, "delete checkpoints, or free space on the disk of the data folder");
-	return -ENOSPC;
 }
 
 int seal_copy_files(struct seal *x)
 {
-	int r = 0;
+	struct layer_answer a;
 
-	for (unsigned n = 0; r == 0 && n < LAYER_TREES; n++)
-		r = copy_tree(x, n);
-	if (r == -ECANCELED)
-		return seal_given_up(x);
-	if (r == -E2BIG)
-		return err_set(&x->e, ERR_TOO_LARGE, r, "the sandbox has too many files to be sealed");
-	if (r == -ERANGE)
-		return r;
-	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "copy the changed files of the sandbox")
-		     : 0;
+	return seal_ask(x, &(struct layer_ask){ .op = LAYER_COPY }, &x->impl->from.writable, 1, &a, NULL, 0);
 }
 
-/* It must run again, whatever else went wrong. */
+/* Thaws the sandbox in any case, even after other errors. */
 void seal_thaw(struct seal *x)
 {
 	const struct seal_source *f = &x->impl->from;
@@ -307,86 +271,17 @@ static int copy_frozen(struct seal *x)
 	return r;
 }
 
-/* One layer's files below those that are there. They are looked at first: what is damaged must not get a new sum. */
-static int join_layer(struct seal *x, const char *id)
-{
-	struct seal_impl *i = x->impl;
-	const struct tree_copy c = { 0, i->tmp, &i->links, &x->work.stop, i->buf, i->flush, i->pipeline, i->digests, false, NULL };
-	AUTO_CLOSE int dir = sys_openat(i->from.dir, id, FOLDER, 0), fs = -1;
-	struct manifest m;
-	int r = dir < 0 ? dir : manifest_read(dir, id, &m);
-
-	if (r == 0)
-		r = manifest_verify(dir, &x->work.stop, &m);
-	if (r == 0)
-		r = fs = sys_openat(dir, "fs", FOLDER, 0);
-	for (unsigned n = 0; r >= 0 && n < LAYER_TREES; n++) {
-		AUTO_CLOSE int from = sys_openat(fs, layer_trees[n], FOLDER, 0), to = -1;
-
-		if (from == -ENOENT)
-			continue;
-		r = to = from < 0 ? from : sys_openat(i->fs, layer_trees[n], FOLDER, 0);
-		if (r == -ENOENT) {
-			r = tree_make_folder(i->fs, layer_trees[n], &to);
-			if (r == 0)
-				r = tree_copy(&c, from, to);
-		} else if (r >= 0) {
-			r = tree_join(&c, from, to);
-		}
-	}
-	return r < 0 ? r : 0;
-}
-
-/* Its names of one file have nothing to do with those of another. */
-static int join_all(struct seal *x)
-{
-	struct seal_impl *i = x->impl;
-	int r = 0;
-
-	for (uint32_t n = 0; r == 0 && n < i->from.joins; n++) {
-		fd_close(TAKE_FD(i->links));
-		r = join_layer(x, i->from.join[n]);
-		if (r == -EBADMSG)
-			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox is based on, is damaged",
-				       i->from.join[n]);
-		if (r == 0)
-			r = tree_remove(i->tmp, "links");
-	}
-	if (r == 0)
-		r = tree_mark_whiteouts(i->fs, &x->work.stop);
-	if (r == -ECANCELED)
-		return seal_given_up(x);
-	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "join the layers that the sandbox is based on")
-		     : 0;
-}
-
-static void write_out(void *arg)
-{
-	const struct seal *x = arg;
-
-	flush_end(x->impl->flush, x->impl->fs);
-}
-
-static void sum_begin(struct seal *x)
-{
-	/* Whoever came before the files were copied has been told of by now; who came since does no harm. */
-	if (__atomic_load_n(&x->impl->opened, __ATOMIC_ACQUIRE))
-		x->m.flags &= ~SPEC_SYSTEM_LATER;
-	x->m.version = x->impl->from.side >= 0 ? MANIFEST_VERSION_VM : MANIFEST_VERSION;
-}
-
-/* What it stands on that does not last yet: what lasts must not depend on that. */
+/* Settles unsettled layers that this one is based on: a persistent layer must not depend on them. */
 static int settle_below(struct seal *x)
 {
 	const struct seal_source *f = &x->impl->from;
 	struct manifest m;
 
 	for (uint32_t n = 0; n < f->unsettled; n++) {
-		int r = settle_do(f->settles, f->dir, f->unsettled_id[n], &x->work.stop, &m);
+		int r = settle_do(f->settles, f->unsettled_id[n], &x->work.stop, &m);
 
 		if (r == -EBADMSG)
-			return err_set(&x->e, ERR_REFUSED, r, "layer '%s', which the sandbox is based on, is damaged",
+			return err_set(&x->e, WHY_DAMAGED, r, "layer '%s', which the sandbox is based on, is damaged",
 				       f->unsettled_id[n]);
 		if (r < 0 && r != -ESRCH)
 			return err_sys(&x->e, ERR_INTERNAL, r, "write layer '%s', which the sandbox is based on",
@@ -395,69 +290,54 @@ static int settle_below(struct seal *x)
 	return 0;
 }
 
-/* Files have their sum, from the bytes that were written. The rest is settle.c's. */
-static int sum_soon(struct seal *x)
+/*
+ * Completes the layer, and brings it to the disk unless the caller cannot wait for that; it still has its temporary
+ * name.
+ */
+static int write_layer(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	ssize_t n;
-	int r = copy_pipeline_end(i->pipeline, NULL, NULL);
+	const bool machine = i->from.side >= 0;
+	struct layer_ask ask = { .op = LAYER_WRITE, .limit = machine ? i->from.memory : i->from.limit };
+	struct layer_answer a;
+	int r;
 
+	/* Changes of /usr before the files were copied have been reported by now; later ones do not matter. */
+	if (__atomic_load_n(&i->opened, __ATOMIC_ACQUIRE))
+		x->m.flags &= ~SPEC_SYSTEM_LATER;
+	ask.m = x->m;
+	if (machine) {
+		memcpy(ask.sum, i->from.key, sizeof(ask.sum));
+	} else if (i->source.sums) {
+		ask.flags = LAYER_SUMS;
+		memcpy(ask.sum, i->pages_sum, sizeof(ask.sum));
+	}
+	seal_memory_ancestors(x, &ask);
+	r = i->from.soon ? mark_boot(&ask.boot) : 0;
 	if (r < 0)
-		return r;
-	sum_begin(x);
-	r = manifest_sum_files(i->tmp, &x->work.stop, i->digests, &x->m);
-	x->m.made = clock_real_ns();
+		return err_sys(&x->e, ERR_INTERNAL, r, "make layer '%s'", x->m.id);
+	r = seal_ask(x, &ask, i->saved, machine ? ARRAY_LEN(i->saved) : 0, &a, NULL, 0);
+	fd_close_many(i->saved, ARRAY_LEN(i->saved));
 	if (r == 0)
-		r = settle_provisional(i->tmp, &x->m);
+		r = manifest_is_made_of(&a.m, &x->m);
+	if (r == 0)
+		r = memory_cuts_ok(&a.cuts);
+	if (r == -EPROTO)
+		return err_set(&x->e, ERR_INTERNAL, r, "make layer '%s': protocol error", x->m.id);
 	if (r < 0)
 		return r;
-	n = pwrite(i->manifest, &x->m, sizeof(x->m), 0);
-	return n == (ssize_t)sizeof(x->m) ? 0 : n < 0 ? -errno : -EIO;
-}
-
-/* It is under its name, and others may settle it from now on. */
-static int hand_over(struct seal *x)
-{
-	struct seal_impl *i = x->impl;
-	const struct settle_files files = { i->tmp, i->fs, i->manifest, i->flush };
-	int r = settle_add(i->from.settles, &x->m, &files);
-
-	if (r < 0)
-		return r;
-	i->tmp = i->fs = i->manifest = -1;
-	i->flush = NULL;
+	x->m = a.m;
+	x->cuts = a.cuts;
 	return 0;
 }
 
-/* The disk is written to while sums are taken. */
-static int sum_and_write(struct seal *x)
-{
-	struct seal_impl *i = x->impl;
-	int r;
-
-	flush_copied(i->flush, i->fs);
-	r = copy_pipeline_end(i->pipeline, write_out, x);
-	if (r < 0)
-		return r;
-	sum_begin(x);
-	r = manifest_sum_files(i->tmp, &x->work.stop, i->digests, &x->m);
-	if (r == 0)
-		r = i->source.sums ? memory_sum_meta(i->tmp, &x->work.stop, i->pages_sum, &x->m) : memory_sum(i->tmp, &x->work.stop, &x->m);
-	if (r == 0) {
-		x->m.made = clock_real_ns();
-		manifest_seal(&x->m);
-		r = manifest_write(i->manifest, &x->m);
-	}
-	return r == 0 ? flush_wait(i->flush, i->fs) : r;
-}
-
-/* One commit of the journal for the new name and, where flush_ordered(), for all that is in it. */
+/* One journal commit covers the new name and, if flush_ordered(), all content. */
 static int commit(struct seal *x)
 {
 	const struct seal_impl *i = x->impl;
 	int r = fsync(i->from.dir) < 0 ? -errno : 0;
 
-	/* Not for good: then not at all. Under its old name it is removed. */
+	/* It could not be made durable, so it fails. Under its old name it is removed. */
 	if (r < 0 && renameat(i->from.dir, x->m.id, i->from.dir, i->tmp_name) < 0)
 		log_error("cannot remove layer '%s', which is incomplete: %s", x->m.id, strerror(errno));
 	return r;
@@ -468,13 +348,11 @@ static int take_name(struct seal *x)
 	struct seal_impl *i = x->impl;
 	int r = 0;
 
-	if (!i->from.soon && !flush_brings_folders(i->tmp) && fsync(i->tmp) < 0)
-		return -errno;
 	STEP("seal.written");
-	/* Never over another: one that is there is not empty, and stays. */
+	/* Never replaces another layer: that folder is not empty, so the rename fails. */
 	if (renameat(i->from.dir, i->tmp_name, i->from.dir, x->m.id) < 0)
 		return -errno;
-	r = i->from.soon ? hand_over(x) : commit(x);
+	r = i->from.soon ? settle_add(i->from.settles, &x->m) : commit(x);
 	if (r < 0 && i->from.soon && renameat(i->from.dir, x->m.id, i->from.dir, i->tmp_name) < 0)
 		log_error("cannot remove layer '%s', which is not used: %s", x->m.id, strerror(errno));
 	return r;
@@ -485,31 +363,21 @@ static int finish(struct seal *x)
 	struct seal_impl *i = x->impl;
 	int r = i->from.side >= 0 ? seal_machine_finish(x) : i->table >= 0 ? seal_memory_finish(x) : 0;
 
+	/* A layer that was joined with others is verified by its manifest, so the manifest must be on the disk. */
+	if (r == 0 && (!i->from.soon || i->from.joins))
+		r = settle_below(x);
+	if (r == 0)
+		r = write_layer(x);
 	if (r < 0)
 		return r;
-	/* What is joined is compared with its manifest, so that it needs one. */
-	if (!i->from.soon || i->from.joins) {
-		r = settle_below(x);
-		if (r < 0)
-			return r;
-	}
-	r = tree_remove(i->tmp, "links");
-	if (r == 0 && i->from.joins && i->from.side < 0) {
-		r = join_all(x);
-		if (r < 0)
-			return r;
-	}
-	if (r == 0)
-		r = i->from.soon ? sum_soon(x) : sum_and_write(x);
-	if (r == 0)
-		r = take_name(x);
+	r = take_name(x);
 	STEP("seal.named");
 	return r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM || r == -EDQUOT ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-			       "write layer '%s'", x->m.id)
-		     : 0;
+			       "write layer '%s'", x->m.id) :
+		       0;
 }
 
-/* Whether it is still wanted. From then on the sandbox is waited for. */
+/* Whether the seal is still needed. From then on the sandbox waits for it. */
 static bool begin(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
@@ -552,7 +420,7 @@ int seal_start(struct workers *s, const struct seal_source *from, const struct m
 	x->tag = tag;
 	x->impl->from = *from;
 	x->impl->table = from->table;
-	/* Its guest may not stand still for as long as it is waited for. */
+	/* It waits until the guest is stopped, which a hostile guest may delay. */
 	x->work.waits = from->side >= 0;
 	x->work.tenant = m->tenant;
 	snprintf(x->impl->tmp_name, sizeof(x->impl->tmp_name), "%.24s.tmp", m->id);
@@ -581,49 +449,51 @@ void seal_leave(struct seal *x)
 	pthread_mutex_lock(&x->impl->lock);
 	if (!x->impl->left)
 		__atomic_store_n(&x->work.stop, 1, __ATOMIC_RELAXED);
-	/* One that still stands behind others never begins: nobody has to wait for those. */
+	/* A seal that is still queued is cancelled at once, without waiting for those before it. */
 	while (x->impl->begun && !x->impl->left)
 		pthread_cond_wait(&x->impl->moved, &x->impl->lock);
 	pthread_mutex_unlock(&x->impl->lock);
 }
 
+/* -EIO also when the layer cannot be read. */
+static int verify(struct seal *x)
+{
+	const struct layer_ask ask = { .op = LAYER_VERIFY, .m = x->m };
+	struct layer_answer a;
+
+	return layer_children_do(x->impl->from.children, LAYER_CHECKS, &ask, &x->work.stop, &a) < 0 ? -EIO : a.result;
+}
+
 static void run_verify(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
-	AUTO_CLOSE int dir = sys_openat(x->impl->from.dir, x->m.id, FOLDER, 0);
-	int r = manifest_unsettled(&x->m) ? settle_do(x->impl->from.settles, x->impl->from.dir, x->m.id, &w->stop, &x->m) : 0;
-	struct manifest is;
+	const struct seal_source *f = &x->impl->from;
+	int r = manifest_unsettled(&x->m) ? settle_do(f->settles, x->m.id, &w->stop, &x->m) : 0;
 
-	/* First: what is changed while it is being compared counts as changed. */
-	watch_layer(x->impl->from.watch, x->impl->from.dir, x->m.id);
-	/* Settled since, and its own work has come back: who asked looks again. */
-	if (r == -ESRCH)
-		r = -EAGAIN;
-	if (r == 0)
-		r = dir < 0 ? dir : manifest_read(dir, x->m.id, &is);
-	if (r == 0 && memcmp(&is, &x->m, sizeof(is)))
-		r = -EBADMSG;
-	x->result = r == 0 ? manifest_verify(dir, &w->stop, &x->m) : r;
+	/* Before comparing: a change during the comparison counts as a change. */
+	watch_layer(f->watch, f->dir, x->m.id);
+	/* It was settled meanwhile, by its own work item; the caller looks again. */
+	x->result = r == -ESRCH ? -EAGAIN : r == 0 ? verify(x) : r;
 }
 
-static struct seal *seal_of(enum seal_kind kind, void (*run)(struct work *w), int dir, struct watch *watch,
-			    struct settles *settles, const struct manifest *m)
+static struct seal *seal_of(enum seal_kind kind, void (*run)(struct work *w), const struct seal_source *of,
+			    const struct manifest *m)
 {
 	struct seal *x = seal_new(kind, run);
 
 	if (x) {
 		x->m = *m;
-		x->impl->from.dir = dir;
-		x->impl->from.watch = watch;
-		x->impl->from.settles = settles;
+		x->impl->from.dir = of->dir;
+		x->impl->from.watch = of->watch;
+		x->impl->from.settles = of->settles;
+		x->impl->from.children = of->children;
 	}
 	return x;
 }
 
-int seal_verify(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m, void *tag,
-		struct err *e)
+int seal_verify(struct workers *s, const struct seal_source *of, const struct manifest *m, void *tag, struct err *e)
 {
-	struct seal *x = seal_of(SEAL_VERIFY, run_verify, dir, watch, settles, m);
+	struct seal *x = seal_of(SEAL_VERIFY, run_verify, of, m);
 
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to read a layer");
@@ -636,7 +506,7 @@ static void run_settle(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
 
-	x->result = settle_do(x->impl->from.settles, x->impl->from.dir, x->m.id, &w->stop, &x->m);
+	x->result = settle_do(x->impl->from.settles, x->m.id, &w->stop, &x->m);
 }
 
 void seal_settle(struct workers *s, struct seal *x)
@@ -646,10 +516,10 @@ void seal_settle(struct workers *s, struct seal *x)
 	workers_add(s, &x->work);
 }
 
-int seal_settle_found(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m)
+int seal_settle_found(struct workers *s, const struct seal_source *of, const struct manifest *m)
 {
-	struct seal *x = seal_of(SEAL_SETTLE, run_settle, dir, watch, settles, m);
-	int r = x ? settle_add(settles, m, &(struct settle_files){ -1, -1, -1, NULL }) : -ENOMEM;
+	struct seal *x = seal_of(SEAL_SETTLE, run_settle, of, m);
+	int r = x ? settle_add(of->settles, m) : -ENOMEM;
 
 	if (r < 0) {
 		seal_free(x);
@@ -659,18 +529,20 @@ int seal_settle_found(struct workers *s, int dir, struct watch *watch, struct se
 	return 0;
 }
 
-/* Closing, and giving memory back, waits for the kernel; who has the answer does not. */
+/* Closing descriptors and freeing memory waits for the kernel; the caller has its answer already. */
 static void run_retire(struct work *w)
 {
 	struct seal *x = (struct seal *)(void *)w;
 	struct watch *watch = x->impl->from.watch;
-	struct layer_prealloc *prealloc = x->impl->from.prealloc;
+	struct layer_children *children = x->impl->from.children;
+	const bool made = x->impl->child;
 	const int store = x->impl->from.dir;
 
 	impl_free(TAKE_PTR(x->impl));
 	if ((x->kind == SEAL_LAYER || x->kind == SEAL_SETTLE) && x->result == 0)
 		watch_expected(watch, store, x->m.id);
-	layer_prealloc_fill(prealloc);
+	if (made)
+		layer_children_fill(children);
 }
 
 void seal_retire(struct workers *s, struct seal *x)
@@ -699,18 +571,23 @@ void seal_close(struct workers *s, int fd)
 	workers_add(s, &x->work);
 }
 
-static void run_prealloc(struct work *w)
+static void run_fill(struct work *w)
 {
-	layer_prealloc_fill(((struct seal *)(void *)w)->impl->from.prealloc);
+	struct seal_impl *i = ((struct seal *)(void *)w)->impl;
+
+	layer_child_give(i->from.children, TAKE_PTR(i->child));
+	layer_children_fill(i->from.children);
 }
 
-void seal_prealloc(struct workers *s, struct layer_prealloc *prealloc)
+void seal_fill(struct workers *s, struct layer_children *children, struct seal *x)
 {
-	struct seal *x = prealloc ? seal_new(SEAL_PREALLOC, run_prealloc) : NULL;
+	struct seal *f = children ? seal_new(SEAL_FILL, run_fill) : NULL;
 
-	if (!x)
+	if (!f)
 		return;
-	x->work.quiet = true;
-	x->impl->from.prealloc = prealloc;
-	workers_add(s, &x->work);
+	f->work.quiet = true;
+	f->impl->from.children = children;
+	if (x)
+		f->impl->child = TAKE_PTR(x->impl->child);
+	workers_add(s, &f->work);
 }

@@ -1,6 +1,6 @@
 /*
- * Work on layers for worker threads: sealing what a sandbox has changed into one, and comparing one with its manifest.
- * None of it touches the store's list (layers/layers.h) or anything of the sandbox but what it is given.
+ * Work on layers for worker threads: sealing the changes of a sandbox into a layer, and comparing a layer with its
+ * manifest. It uses nothing of the store's list (layers/layers.h), and of the sandbox only what it is given.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,36 +15,38 @@
 #include "linux/cgroup.h"
 #include "vm/vmm/side.h"
 
-enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_SETTLE, SEAL_CLOSE, SEAL_PREALLOC /* these do not come back */ };
+enum seal_kind { SEAL_LAYER, SEAL_VERIFY, SEAL_SETTLE, SEAL_CLOSE, SEAL_FILL /* these have no result */ };
 
-/* What comes back from workers_done(). */
+/* A result of workers_done(). */
 struct seal {
 	struct work work;
 	enum seal_kind kind;
 	void *tag; /* the caller's own */
 	int result;
 	struct err e;
-	struct manifest m; /* SEAL_LAYER: given but for the sums; SEAL_VERIFY, SEAL_SETTLE: given, and as it is now */
-	uint64_t pause; /* ns that the sandbox did not run */
-	struct memory_cuts cuts; /* of its memory */
+	struct manifest m; /* SEAL_LAYER: given without the sums; SEAL_VERIFY, SEAL_SETTLE: given, and updated */
+	uint64_t pause; /* ns for which the sandbox was stopped */
+	struct memory_cuts cuts; /* connections that were cut from its memory */
 	struct seal_impl *impl;
 };
 
-struct copy_pipeline_spare;
+struct layer_child;
+struct layer_children;
 struct settles;
-struct layer_prealloc;
 struct watch;
 
-/* Who stands on so many is sealed together with some of them (older kernels take some twelve). */
+/* A sandbox based on this many layers is sealed together with some of them (older kernels stack about twelve). */
 #define SEAL_LAYERS 12
 
-/* One of a machine's own disks. */
+/* One of a virtual machine's own disks. */
 struct seal_disk {
-	uint32_t number; /* as cloche-vmm knows it (vm/vmm/side.h) */
+	uint32_t number; /* its number for cloche-vmm (vm/vmm/side.h) */
 	int fd;
-	/* Of one that is not written any more: what a layer has of it, which others can have, too; -1: none. And its sums. */
+	/*
+	 * Of a disk that is not written any more: its copy in a layer, which others may share; -1: none. And its sums.
+	 */
 	int copy;
-	uint8_t (*sum)[SHA256_SIZE];
+	int sums; /* a file with the copy's sums */
 };
 void seal_disk_done(struct seal_disk *d);
 
@@ -57,64 +59,69 @@ struct seal_source {
 	struct watch *watch; /* of the store; likewise, or NULL */
 	int writable; /* the sandbox's writable layer, a folder; stays the caller's while seal_busy() */
 	uint32_t uid_base;
-	struct copy_pipeline_spare *spare; /* stays the caller's, or NULL */
-	struct layer_prealloc *prealloc; /* of ->dir; likewise */
-	uint64_t *promised; /* bytes that all those under way may write; likewise, and atomic */
+	struct layer_children *children; /* of ->dir; likewise, not NULL */
+	uint64_t *promised; /* atomic: bytes that all seals under way may write; likewise */
 	struct settles *settles; /* likewise, or NULL */
-	bool soon; /* the layer comes back unsettled (layers/settle.h) */
-	uint32_t unsettled; /* layers the sandbox stands on that are so */
+	bool soon; /* the layer is returned unsettled (layers/settle.h) */
+	uint32_t unsettled; /* how many of its layers are unsettled */
 	char unsettled_id[SPEC_LAYERS][ID_SIZE];
-	bool paused; /* it is frozen, and stays so */
+	bool paused; /* it is frozen, and remains frozen */
 	const struct cgroup_host *cgroups;
 	const struct cgroup *cgroup; /* must stay while seal_busy() */
-	/* Layers the sandbox stands on that become part of the new one, the newest first; held by the caller. */
+	/* Layers of the sandbox that become part of the new one, the newest first; held by the caller. */
 	uint32_t joins;
 	char join[SPEC_LAYERS][ID_SIZE];
 	uint64_t join_bytes;
-	uint32_t below; /* bits of layer_trees[] that any layer it stands on has */
-	/* With memory: the agent's table, taken over by seal_start(). -1: files only, and the rest means nothing. */
+	uint32_t below; /* bits of layer_trees[] that any of its layers has */
+	/*
+	 * With memory: the agent's table, owned after seal_start(). -1: files only, and the fields below are not used.
+	 */
 	int table;
 	uint64_t limit; /* of the sandbox's memory; 0: none */
-	bool refuses_network; /* not with connections to the outside */
-	const struct crypt *crypt; /* of memory; stays the caller's */
+	bool refuses_network; /* connections to the outside make it fail */
+	const struct crypt *crypt; /* key of the memory; stays the caller's */
 	int program; /* cloche-dump; stays the caller's */
 	int pidfd; /* the agent's; likewise, while seal_busy() */
 	pid_t pid;
 	/*
-	 * Of a virtual machine: cloche-vmm's socket, and nobody else's while seal_busy(); -1: a container. Then its disks, taken
-	 * over by seal_start(): those that become the layer's, and one that is put on top of them. Some may be joined first. Of
-	 * ->join only the memory is left to be joined: what is on their disks is in the machine's own by then.
+	 * Of a virtual machine: cloche-vmm's socket, used by the seal alone while seal_busy(); -1: a container. Then
+	 * its disks, owned after seal_start(): those that become the layer's, and one that is put on top of them. Some
+	 * may be joined first. Of ->join only the memory is still to be joined: the content of their disks is in the
+	 * machine's own by then.
 	 */
 	int side;
 	uint32_t disks;
 	struct seal_disk disk[VM_CHAIN_MAX];
-	bool joins_disks, joins_or_not; /* into the one that is written, all above number ->base; and it may go on without */
+	/* joins all disks above number ->base into the one that is written; and a failure of that is ignored */
+	bool joins_disks, joins_or_not;
 	uint32_t base;
 	uint64_t memory; /* its size */
 	uint8_t key[SHA256_SIZE]; /* its template */
 	char restored[ID_SIZE]; /* the layer whose memory it was made from, "": none */
 };
 
-/* Copies while the sandbox is frozen, then sums up, writes to disk and makes the layer visible while it runs on. */
+/*
+ * Copies while the sandbox is frozen; then it runs on while the copy is summed up, written to the disk and given its
+ * name.
+ */
 int seal_start(struct workers *s, const struct seal_source *from, const struct manifest *m, void *tag,
 	       struct seal **ret, struct err *e);
-/* Whether the sandbox is still needed. */
+/* Whether the seal still needs the sandbox. */
 bool seal_busy(struct seal *x);
-/* /usr can be changed from now on: the layer says so if it may be of a later moment. */
+/* /usr is writable from now on: the layer says so if it may contain changes from after this call. */
 void seal_system(struct seal *x);
-/* Gives up if it still needs the sandbox, and returns when it does not any more. */
+/* Cancels the seal if it still needs the sandbox, and returns when it does not any more. */
 void seal_leave(struct seal *x);
-/* An unsettled one is settled first. */
-int seal_verify(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m, void *tag,
-		struct err *e);
-/* Settles the layer that @x came back with; it comes back again. */
+/* Of @of only the store's fields are used. An unsettled layer is settled first. */
+int seal_verify(struct workers *s, const struct seal_source *of, const struct manifest *m, void *tag, struct err *e);
+/* Settles the layer that is the result @x; @x is returned again. */
 void seal_settle(struct workers *s, struct seal *x);
-/* The same, of one that an earlier warden has left so. */
-int seal_settle_found(struct workers *s, int dir, struct watch *watch, struct settles *settles, const struct manifest *m);
-/* Closes @fd, taken over: some take a wait in the kernel. */
+/* The same for a layer that an earlier warden has left unsettled. */
+int seal_settle_found(struct workers *s, const struct seal_source *of, const struct manifest *m);
+/* Closes @fd, which it takes over: closing some descriptors waits in the kernel. */
 void seal_close(struct workers *s, int fd);
-/* Fills @prealloc, which stays the caller's. */
-void seal_prealloc(struct workers *s, struct layer_prealloc *prealloc);
+/* Has a folder for the next layer made ahead. First returns what @x, if any, does not need any more. */
+void seal_fill(struct workers *s, struct layer_children *children, struct seal *x);
 void seal_free(struct seal *x);
-/* The same, of one that came back, by a worker and at leisure. */
+/* The same for a result, by a worker with low priority. */
 void seal_retire(struct workers *s, struct seal *x);

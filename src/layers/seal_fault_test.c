@@ -2,16 +2,23 @@
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "engine/kernel_memory/looks.h"
 #include "layers/seal_test.h"
 
 static struct warden *open_warden(void)
 {
-	char agent[512];
-	struct warden_opts o = { .env.freezer = true, .env.accounting = true, .env.agent = agent, .env.layers = st_store };
+	char agent[512], layers[512];
+	struct warden_opts o = { .looker = &kernel_looker_threads,
+				 .env.freezer = true,
+				 .env.accounting = true,
+				 .env.agent = agent,
+				 .env.layers = st_store,
+				 .env.layers_program = layers };
 	struct warden *w = NULL;
 	struct err e = { 0 };
 
-	if (!wt_program("cloche-agent", agent, sizeof(agent)) || warden_new(&o, &w, &e) < 0)
+	if (!wt_program("cloche-agent", agent, sizeof(agent)) ||
+	    !wt_program("faulty/cloche-layers", layers, sizeof(layers)) || warden_new(&o, &w, &e) < 0)
 		printf("# %s\n", e.msg);
 	return w;
 }
@@ -31,7 +38,7 @@ static bool make(struct warden *w, const struct sandbox_spec *spec, struct st_bo
 	return kt_wait(&b->p, FRAME_UP, 0, &f, fds);
 }
 
-/* Begins, and waits for the end. */
+/* Starts a seal, and waits for its end. */
 static int seal(struct warden *w, struct warden_sandbox *s, const char *id, struct warden_done *d)
 {
 	struct pollfd p = { .fd = warden_done_fd(w), .events = POLLIN };
@@ -98,8 +105,9 @@ static unsigned left_over(void)
 
 TEST(when_any_one_call_fails_the_sandbox_runs_and_nothing_half_made_is_left)
 {
-	static const enum sys_id calls[] = { SYSID_openat, SYSID_mkdirat, SYSID_mknodat, SYSID_symlinkat, SYSID_getdents64,
-					     SYSID_fchownat, SYSID_fchmod, SYSID_ftruncate, SYSID_read, SYSID_write };
+	static const enum sys_id calls[] = { SYSID_openat,     SYSID_mkdirat,  SYSID_mknodat, SYSID_symlinkat,
+					     SYSID_getdents64, SYSID_fchownat, SYSID_fchmod,  SYSID_ftruncate,
+					     SYSID_read,       SYSID_write };
 	unsigned failed = 0, made = 0;
 	struct warden_sandbox *s;
 	struct sandbox_spec spec;
@@ -109,12 +117,13 @@ TEST(when_any_one_call_fails_the_sandbox_runs_and_nothing_half_made_is_left)
 
 	st_fresh();
 	wt_spec(&spec);
+	CHECK(st_share_faults());
 	w = open_warden();
 	CHECK(w && make(w, &spec, &a, &s));
 	CHECK_EQ(st_run(&a, 1000, some), 0);
 	for (size_t c = 0; c < ARRAY_LEN(calls); c++)
 		for (unsigned nth = 1; nth <= 24; nth++) {
-			unsigned before = sys_test_count(calls[c]);
+			unsigned before = (st_wait_ready(), sys_test_count(calls[c]));
 			struct err e = { 0 };
 			char id[ID_SIZE];
 			int r;
@@ -125,7 +134,7 @@ TEST(when_any_one_call_fails_the_sandbox_runs_and_nothing_half_made_is_left)
 			sys_test_fail(calls[c], 0, 0);
 			failed += r < 0;
 			made += r == 0;
-			/* Frozen it could not answer. */
+			/* If it were frozen it could not answer. */
 			CHECK_EQ(st_run(&a, 1000, "test -p /home/user/p"), 0);
 			CHECK_EQ(left_over(), 0);
 			if (r == 0)
@@ -142,10 +151,11 @@ TEST(when_any_one_call_fails_the_sandbox_runs_and_nothing_half_made_is_left)
 		CHECK_EQ(warden_destroy(w, s, &e), 0);
 	}
 	warden_free(w);
+	st_unshare_faults();
 	st_remove_store();
 }
 
-/* In a process of its own: it enters a mount namespace and covers /sys. Its exit code is the step that failed. */
+/* In a process of its own, which enters a mount namespace and covers /sys. Its exit code is the step that failed. */
 static int live_staged(void)
 {
 	struct warden_sandbox *s, *t;

@@ -1,7 +1,8 @@
-/* Layers under hardship: sandboxes that are hostile or end meanwhile, many of them, and how fast. */
+/* Layers under adverse conditions: sandboxes that are hostile or end meanwhile, many of them, and bounds on time. */
 #include "layers/seal.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "layers/children.h"
 #include "layers/seal_test.h"
 
 #include <poll.h>
@@ -24,7 +25,7 @@ TEST(a_hostile_tree_is_sealed_whole)
 	spec.limits.inodes = 200000;
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
-	/* Deep, wide, and one file with more names than ext4 lets it have; sockets; a name as long as can be. */
+	/* Deep and wide trees, one file with more names than ext4 allows, sockets, a name of maximal length. */
 	CHECK_EQ(st_run(&a, 1000,
 			"cd /home/user && /usr/bin/python3 -c \"\n"
 			"import os, socket\n"
@@ -36,7 +37,8 @@ TEST(a_hostile_tree_is_sealed_whole)
 			"for i in range(10000):\n"
 			"  os.mkdir('d'); os.chdir('d')\n"
 			"open('bottom','w').write('b')\n"
-			"\""), 0);
+			"\""),
+		 0);
 	CHECK(st_seal(&w, &a, id, &l, &pause));
 	printf("# %llu entries in %.0f ms of pause\n", (unsigned long long)l.entries, (double)pause / 1e6);
 	CHECK(l.entries > 100000);
@@ -49,7 +51,8 @@ TEST(a_hostile_tree_is_sealed_whole)
 			"assert open('w/69999').read() == 'x'*1000 and open('z'*255).read() == 'z'\n"
 			"for i in range(10000): os.chdir('d')\n"
 			"assert open('bottom').read() == 'b'\n"
-			"\""), 0);
+			"\""),
+		 0);
 	CHECK(st_end(&w, &a));
 	{
 		struct err e = { 0 };
@@ -60,7 +63,7 @@ TEST(a_hostile_tree_is_sealed_whole)
 	CHECK(st_stop(&w));
 }
 
-/* A second connection, in a process of its own: so that both can wait. */
+/* Seals over a second connection, in a process of its own, so that both can wait. */
 static pid_t seal_aside(struct client *c, uint64_t handle, const char *id, int want)
 {
 	pid_t pid = fork();
@@ -104,7 +107,7 @@ static struct client *connect_to(const char *path)
 
 TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
 {
-	char sock[128], program[512], id[ID_SIZE];
+	char sock[128], number[16], program[512], id[ID_SIZE];
 	struct warden_stat stat;
 	struct sandbox_spec spec;
 	struct client_layer l;
@@ -125,7 +128,9 @@ TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
 	w.pid = fork();
 	if (w.pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
-		execl(program, program, "--listen", sock, "--keep", "--state", kt_dir, "--layers", st_store, "--pool", "2", NULL);
+		snprintf(number, sizeof(number), "%d", wt_listener(sock));
+		execl(program, program, "--socket-fd", number, "--keep", "--state", kt_dir, "--layers", st_store,
+		      "--pool", "2", NULL);
 		_exit(127);
 	}
 	w.client = connect_to(sock);
@@ -148,7 +153,10 @@ TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
 	CHECK_EQ(client_layers(w.client, "", &l, &e), 1);
 	CHECK(l.size >= 400 * MIB);
 	CHECK_EQ(client_unseal(w.client, id, &e), 0);
-	/* Once more; this time it ends in the middle. The connection of before answered the child: a new one. */
+	/*
+	 * Again; this time the sandbox ends in the middle of it. The child used up the earlier connection, so there is
+	 * a new one.
+	 */
 	client_free(side);
 	side = connect_to(sock);
 	id_new(id, sizeof(id));
@@ -159,7 +167,8 @@ TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
 		uint64_t from = clock_mono_ns();
 
 		CHECK_EQ(client_destroy(w.client, a.s.handle, &e), 0);
-		printf("# %u served meanwhile; destroyed in the middle in %.1f ms\n", served, (double)(clock_mono_ns() - from) / 1e6);
+		printf("# %u served meanwhile; destroyed in the middle in %.1f ms\n", served,
+		       (double)(clock_mono_ns() - from) / 1e6);
 	}
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	CHECK(wt_gone(a.s.pidfd, 5000));
@@ -169,6 +178,7 @@ TEST(others_are_served_while_one_is_sealed_and_a_sandbox_that_ends_gives_it_up)
 	client_sandbox_done(&a.s);
 	client_free(side);
 	CHECK(st_stop(&w));
+	unlink(sock);
 }
 
 struct held_up {
@@ -206,7 +216,7 @@ TEST(work_that_waits_for_strangers_never_has_all_workers)
 	p.fd = workers_fd(s);
 	CHECK_EQ(poll(&p, 1, 20000), 1);
 	CHECK(workers_done(s) == &quick.work);
-	/* All of them have their turn, the last, too. */
+	/* All of them get their turn, including the last. */
 	for (unsigned n = 0; n < ARRAY_LEN(waits);) {
 		__atomic_store_n(&waits[n].go, 1, __ATOMIC_RELEASE);
 		w = workers_done(s);
@@ -219,7 +229,7 @@ TEST(work_that_waits_for_strangers_never_has_all_workers)
 	workers_free(s);
 }
 
-/* So many more, whichever. */
+/* Waits until this many more have ended, in any order. */
 static void await_done(struct workers *s, unsigned n)
 {
 	struct pollfd p = { .fd = workers_fd(s), .events = POLLIN };
@@ -233,7 +243,8 @@ static void await_done(struct workers *s, unsigned n)
 
 TEST(one_tenant_never_has_all_workers_that_wait_for_strangers)
 {
-	struct held_up theirs[6] = { 0 }, other = { .work = { .run = wait_for_go, .end = nothing, .waits = true, .tenant = 2 }, .go = 1 };
+	struct held_up theirs[6] = { 0 },
+		       other = { .work = { .run = wait_for_go, .end = nothing, .waits = true, .tenant = 2 }, .go = 1 };
 	struct workers *s = NULL;
 	struct pollfd p = { .events = POLLIN };
 	struct err e;
@@ -247,7 +258,7 @@ TEST(one_tenant_never_has_all_workers_that_wait_for_strangers)
 	p.fd = workers_fd(s);
 	CHECK_EQ(poll(&p, 1, 20000), 1);
 	CHECK(workers_done(s) == &other.work);
-	/* And all of theirs have their turn. */
+	/* All work of the other tenants gets its turn, too. */
 	for (unsigned i = 0; i < ARRAY_LEN(theirs); i++)
 		__atomic_store_n(&theirs[i].go, 1, __ATOMIC_RELEASE);
 	await_done(s, ARRAY_LEN(theirs));
@@ -256,7 +267,8 @@ TEST(one_tenant_never_has_all_workers_that_wait_for_strangers)
 
 TEST(what_takes_long_leaves_workers_to_seals_and_seals_of_strangers_to_others)
 {
-	struct held_up slow[4] = { 0 }, waits[4] = { 0 }, quick = { .work = { .run = wait_for_go, .end = nothing }, .go = 1 };
+	struct held_up slow[4] = { 0 }, waits[4] = { 0 },
+		       quick = { .work = { .run = wait_for_go, .end = nothing }, .go = 1 };
 	struct workers *s = NULL;
 	struct pollfd p = { .events = POLLIN };
 	struct work *w;
@@ -275,7 +287,7 @@ TEST(what_takes_long_leaves_workers_to_seals_and_seals_of_strangers_to_others)
 	p.fd = workers_fd(s);
 	CHECK_EQ(poll(&p, 1, 20000), 1);
 	CHECK(workers_done(s) == &quick.work);
-	/* One that waits is at it, although all that is slow came first. */
+	/* Work that a caller waits for runs, although all slow work was queued first. */
 	__atomic_store_n(&waits[0].go, 1, __ATOMIC_RELEASE);
 	while (!(w = workers_done(s)))
 		CHECK_EQ(poll(&p, 1, 20000), 1);
@@ -302,7 +314,7 @@ TEST(a_sandbox_that_ends_does_not_wait_for_seals_before_its_own)
 	CHECK_EQ(workers_new(1, &s, &e), 0);
 	workers_add(s, &first.work);
 	CHECK_EQ(seal_start(s, &from, &m, &m, &x, &e), 0);
-	alarm(10); /* the first one is at work until it is told */
+	alarm(10); /* the first one runs until ->go is set */
 	seal_leave(x);
 	alarm(0);
 	__atomic_store_n(&first.go, 1, __ATOMIC_RELEASE);
@@ -321,7 +333,7 @@ TEST(a_sandbox_that_ends_does_not_wait_for_seals_before_its_own)
 	workers_free(s);
 }
 
-/* Its seal had been asked for, and stood behind another: the layer has what root changed, and says so. */
+/* The seal was queued behind another when root changed /usr: the layer has the change, and says so. */
 TEST(a_layer_says_that_usr_was_opened_before_its_seal_began)
 {
 	struct held_up first = { .work = { .run = wait_for_go, .end = nothing } };
@@ -330,16 +342,20 @@ TEST(a_layer_says_that_usr_was_opened_before_its_seal_began)
 	struct workers *s = NULL;
 	struct seal *x = NULL;
 	struct manifest is;
-	char path[400];
+	char path[512];
 	struct err e;
-	int dir;
+	int dir, program;
 
 	st_fresh();
-	snprintf(path, sizeof(path), "mkdir -p %s/upper/u %s/upper/uu && echo r > %s/upper/uu/r", st_store, st_store, st_store);
+	snprintf(path, sizeof(path), "mkdir -p %s/upper/u %s/upper/uu && echo r > %s/upper/uu/r", st_store, st_store,
+		 st_store);
 	CHECK_EQ(st_shell(path), 0);
 	from.dir = open(st_store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	from.writable = openat(from.dir, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	CHECK(from.writable >= 0);
+	CHECK(wt_program("cloche-layers", path, sizeof(path)));
+	program = open(path, O_PATH | O_CLOEXEC);
+	from.children = layer_children_new(program, from.dir);
 	CHECK_EQ(workers_new(1, &s, &e), 0);
 	workers_add(s, &first.work);
 	CHECK_EQ(seal_start(s, &from, &m, &m, &x, &e), 0);
@@ -353,7 +369,8 @@ TEST(a_layer_says_that_usr_was_opened_before_its_seal_began)
 	CHECK(!memcmp(&is, &x->m, sizeof(is)));
 	seal_free(x);
 	workers_free(s);
-	fd_close_many((int[]){ dir, from.writable, from.dir }, 3);
+	layer_children_free(from.children);
+	fd_close_many((int[]){ dir, from.writable, from.dir, program }, 4);
 	st_remove_store();
 }
 
@@ -381,7 +398,9 @@ TEST(the_probes_find_nothing_open_in_a_restored_sandbox)
 	st_stand_on(&spec, id);
 	CHECK(st_create(&w, &spec, &b));
 	for (uint32_t uid = 0; uid <= 1000; uid += 1000) {
-		CHECK_EQ(st_run(&a, uid, "/probe --ro /probe | cut -f1,2 | grep -v info > /tmp/p; grep -c closed /tmp/p"), 0);
+		CHECK_EQ(st_run(&a, uid,
+				"/probe --ro /probe | cut -f1,2 | grep -v info > /tmp/p; grep -c closed /tmp/p"),
+			 0);
 		CHECK(strtol(a.out, NULL, 10) > 30);
 		CHECK_EQ(st_run(&a, uid, "cat /tmp/p; rm /tmp/p"), 0);
 		CHECK_EQ(st_run(&b, uid, "/probe --ro /probe | cut -f1,2 | grep -v info"), 0);
@@ -390,7 +409,7 @@ TEST(the_probes_find_nothing_open_in_a_restored_sandbox)
 		CHECK(!strcmp(a.out, b.out));
 		CHECK(!strstr(b.out, "open"));
 	}
-	/* The store itself is nowhere to be seen. */
+	/* The store itself cannot be seen from inside. */
 	CHECK_EQ(st_run(&b, 0, "! grep -q cloche-seal /proc/self/mountinfo /proc/self/mounts"), 0);
 	CHECK(st_end(&w, &a));
 	CHECK(st_end(&w, &b));
@@ -444,7 +463,7 @@ TEST(a_hundred_seals_and_creates_leave_nothing)
 		}
 	}
 	printf("# descriptors %u, then %u; memory %ld KiB, then %ld\n", fds, wt_fds(w.pid), rss, rss_kib(w.pid));
-	CHECK(wt_fds(w.pid) <= fds + 40); /* the pool's come and go, a dozen and more at a time */
+	CHECK(wt_fds(w.pid) <= fds + 40); /* descriptors of the pool change, by a dozen and more at a time */
 	CHECK(rss_kib(w.pid) <= rss + 1024);
 	CHECK(st_end(&w, &a));
 	CHECK(st_stop(&w));

@@ -1,12 +1,12 @@
-/* Sandboxes that stand on many layers are sealed together with some of them. */
+/* Sandboxes that are based on many layers are sealed together with some of them. */
 #include "layers/seal.h"
 #include "base/base.h"
 #include "base/test.h"
 #include "layers/seal_test.h"
 
 /*
- * One generation's changes: folders become files and files folders, things go and come back, names are shared, what the
- * image has is hidden and shown again. Which of it happens depends on the generation's number.
+ * One generation's changes: folders become files and files folders, files are deleted and made again, names are linked,
+ * files of the image are hidden and shown again. The generation's number decides which of these happen.
  */
 static const char changes[] =
 	"cd /home/user && umask 022; n=%u; d() { [ $((n %% $1)) = $2 ]; }\n"
@@ -20,7 +20,7 @@ static const char changes[] =
 	"if d 7 3; then rm -rf keep/deep; fi; if d 7 5; then mv keep kept; mkdir keep; fi; if d 7 6; then rm -rf kept; fi\n"
 	"if d 6 1; then touch -d @$((1000000000 + n)) again log; chmod 4755 log; chown 1234:77 log; fi; true";
 
-/* All that can be seen of it. */
+/* Lists all files with all visible attributes. */
 static const char look[] = "cd / && find etc home tmp -xdev ! -path etc/machine-id -printf '%p %y %m %U:%G %l ' "
 			   "\\( -type d -printf '%T@\\n' -o -printf '%n %s %T@\\n' \\) | sort | sha256sum; "
 			   "find etc home -xdev -type f ! -path etc/machine-id -exec sha256sum {} + | sort | sha256sum";
@@ -54,7 +54,9 @@ TEST(a_hundred_generations_are_what_they_were_and_stand_on_few_layers)
 		CHECK(st_end(&w, &a));
 		joined += l.depth <= spec.layers;
 		deepest = l.depth > deepest ? l.depth : deepest;
-		/* As the daemon does: what is not the layer's parent, or below it, is not stood on any more. */
+		/*
+		 * As the daemon does: layers that are not the new layer's parent, or below it, are not used any more.
+		 */
 		spec.layers = l.depth - 1;
 		if (spec.layers)
 			CHECK_STR(l.parent, spec.layer[spec.layers - 1]);
@@ -82,7 +84,9 @@ TEST(a_large_old_layer_is_not_copied_for_each_small_new_one)
 	CHECK(wt_open(&w, st_args()));
 	for (unsigned n = 0; n < 30; n++) {
 		CHECK(st_create(&w, &spec, &a));
-		CHECK_EQ(st_run(&a, 1000, n ? "echo x >> /home/user/small" : "head -c 8000000 /dev/urandom > /home/user/large"), 0);
+		CHECK_EQ(st_run(&a, 1000,
+				n ? "echo x >> /home/user/small" : "head -c 8000000 /dev/urandom > /home/user/large"),
+			 0);
 		CHECK(st_seal(&w, &a, id, &l, &pause));
 		CHECK(st_end(&w, &a));
 		CHECK(n == 0 || l.size < 100000);
@@ -142,10 +146,12 @@ TEST(what_comes_into_a_folder_that_gives_rights_on_gets_none)
 	CHECK(wt_open(&w, st_args()));
 	for (n = 0; n < 40 && !joined; n++) {
 		CHECK(st_create(&w, &spec, &a));
-		snprintf(script, sizeof(script),
-			 "mkdir -p /home/user/d && cd /home/user/d && python3 -c \"import os; [os.removexattr('.', x) for x in "
-			 "os.listxattr('.') if 'acl' in x]\" && echo %u > f%u && mkdir d%u && echo > d%u/f && python3 -c \"" ST_GIVES_RIGHTS(".") "\"",
-			 n, n, n, n);
+		snprintf(
+			script, sizeof(script),
+			"mkdir -p /home/user/d && cd /home/user/d && python3 -c \"import os; [os.removexattr('.', x) for x in "
+			"os.listxattr('.') if 'acl' in x]\" && echo %u > f%u && mkdir d%u && echo > d%u/f && python3 -c \"" ST_GIVES_RIGHTS(
+				".") "\"",
+			n, n, n, n);
 		CHECK_EQ(st_run(&a, 1000, script), 0);
 		CHECK(st_seal(&w, &a, id, &l, &pause));
 		CHECK(st_end(&w, &a));
@@ -154,12 +160,14 @@ TEST(what_comes_into_a_folder_that_gives_rights_on_gets_none)
 		st_stand_on(&spec, id);
 	}
 	CHECK(joined);
-	/* The next warden looks at all of them. */
+	/* The next warden verifies all of them. */
 	CHECK_EQ(wt_stop(&w), 0);
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
-	CHECK_EQ(st_run(&a, 1000, "cd /home/user/d; ls | wc -l; ls -ld * */f | cut -c 11 | sort -u; "
-				  "python3 -c \"import os; print(os.listxattr('.'))\""), 0);
+	CHECK_EQ(st_run(&a, 1000,
+			"cd /home/user/d; ls | wc -l; ls -ld * */f | cut -c 11 | sort -u; "
+			"python3 -c \"import os; print(os.listxattr('.'))\""),
+		 0);
 	snprintf(script, sizeof(script), "%u\n \n['system.posix_acl_default']\n", 2 * n);
 	CHECK_STR(a.out, script);
 	CHECK(st_end(&w, &a));

@@ -9,25 +9,23 @@
 #include "base/step.h"
 #include "base/sys.h"
 #include "layers/memory.h"
-#include "layers/numbers.h"
 #include "linux/cgroup_parse.h"
-#include "memory/crypt.h"
 #include "proto/table.h"
 
 #include <time.h>
 #include <unistd.h>
 
-#define SETTLE_TRIES 100 /* for an agent in the middle of something, and file workers at theirs */
+#define SETTLE_TRIES 100 /* for an agent with a request in progress, and for file workers */
 #define SETTLE_NS 5000000
 #define SEIZED_MS 10000
-#define BUSY_TRIES 20 /* for processes the kernel is in the middle of something for */
+#define BUSY_TRIES 20 /* for processes inside of a kernel operation */
 #define READY_MS 60000
 #define COPIED_MS 10000
 #define DONE_MS 300000
 
 /*
- * Layers that are joined will not be below the new one: nothing may point into their pages. With as many ancestors as
- * there can be cloche-dump knows them all and writes everything anew.
+ * Layers that are joined will not be below the new one: no page may refer to them. With the maximal number of ancestors
+ * cloche-dump treats the list as complete and writes all other pages anew.
  */
 static int fill_up(struct seal *x)
 {
@@ -44,7 +42,10 @@ static int fill_up(struct seal *x)
 	return 0;
 }
 
-/* The layers whose pages its processes may still have: that which it was restored from, and what that stands on. */
+/*
+ * Opens the layers whose pages its processes may still share: the one it was restored from, and those that this one is
+ * based on.
+ */
 static int open_ancestors(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
@@ -77,12 +78,13 @@ static int open_ancestors(struct seal *x)
 		if (r >= 0)
 			r = d->pages[d->ancestors] = memory_open(other, "pages");
 		if (r < 0)
-			return err_sys(&x->e, ERR_INTERNAL, r, "open the memory of layer '%s'", d->ancestor[d->ancestors]);
+			return err_sys(&x->e, ERR_INTERNAL, r, "open the memory of layer '%s'",
+				       d->ancestor[d->ancestors]);
 	}
 	return i->from.joins ? fill_up(x) : 0;
 }
 
-/* What is left of its limit. Pages of files can be had again, so those do not count. */
+/* The memory that is left of its limit. Pages of files can be reclaimed, so those do not count. */
 static uint64_t room(const struct seal_source *f)
 {
 	const bool v1 = f->cgroups->version == 1;
@@ -91,7 +93,8 @@ static uint64_t room(const struct seal_source *f)
 	struct cgroup_stat st = { 0 };
 	char text[8192];
 
-	if (!f->limit || !(f->cgroup->mask & CGROUP_BIT(CGROUP_MEMORY)) || cgroup_stat(f->cgroups, f->cgroup, &st) < 0 || !st.memory)
+	if (!f->limit || !(f->cgroup->mask & CGROUP_BIT(CGROUP_MEMORY)) ||
+	    cgroup_stat(f->cgroups, f->cgroup, &st) < 0 || !st.memory)
 		return UINT64_MAX;
 	if (fd_get(dir, "memory.stat", text, sizeof(text)) > 0) {
 		cgroup_parse_kv(text, v1 ? "total_active_file" : "active_file", &active);
@@ -104,14 +107,7 @@ static uint64_t room(const struct seal_source *f)
 int seal_memory_prepare(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	int r = sys_mkdirat(i->tmp, "mem", 0700);
 
-	if (r == 0)
-		r = i->mem = sys_openat(i->tmp, "mem", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	if (r >= 0)
-		r = crypt_folder(i->from.crypt, i->mem);
-	if (r < 0)
-		return err_sys(&x->e, ERR_EXHAUSTED, r, "make a folder for layer '%s'", x->m.id);
 	i->source.program = i->from.program;
 	i->source.pidfd = i->from.pidfd;
 	i->source.pid = i->from.pid;
@@ -120,21 +116,24 @@ int seal_memory_prepare(struct seal *x)
 	i->source.out = i->mem;
 	i->source.sums = !i->from.soon;
 	i->source.refuses_network = i->from.refuses_network;
-	/* A paused one stands still while it is copied. A copy of its processes would be frozen with them, and could not end. */
+	/*
+	 * A paused sandbox stays frozen while it is copied. Copies of its processes would be frozen as well, and could
+	 * not end.
+	 */
 	i->source.room = i->from.paused ? 0 : room(&i->from);
-	/* One that is put to sleep is paused first, and ended behind this. */
+	/* A sandbox that is hibernated is paused first, and ended after this. */
 	i->source.whole = i->from.paused;
 	return open_ancestors(x);
 }
 
-/* 0: nothing is half done in there. -EAGAIN: look again in a moment. */
+/* 0: no operation is half done inside. -EAGAIN: try again in a moment. */
 static int look(const struct seal *x, struct err *e)
 {
 	AUTO_FREE struct table *t = calloc(1, sizeof(*t));
 	int r = t ? table_read(x->impl->table, t) : -ENOMEM;
 	unsigned execs = 0;
 
-	/* A sandbox that was made a moment ago: its agent has not heard KEEP yet. */
+	/* A sandbox that was just made: its agent has not received KEEP yet. */
 	if (r == -EAGAIN || (r == -EBADMSG && !t->magic))
 		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox's agent is busy");
 	if (r < 0)
@@ -144,18 +143,15 @@ static int look(const struct seal *x, struct err *e)
 			return err_set(e, ERR_CONFLICT, -EAGAIN, "files of the sandbox are being read or written");
 	for (unsigned i = 0; i < TABLE_EXECS; i++)
 		execs += t->exec[i].flags && t->exec[i].pid;
-	if (execs > MEMORY_EXECS_MAX) {
-		err_set(e, ERR_TOO_LARGE, -E2BIG, "%u execs are running: memory can be saved with at most %d", execs,
-			MEMORY_EXECS_MAX);
-		err_remedy(e, "end some, or checkpoint only its files");
-		return -E2BIG;
-	}
+	if (execs > MEMORY_EXECS_MAX)
+		return err_advise(e, ERR_TOO_LARGE, -E2BIG, "end some, or checkpoint only its files",
+				  "%u execs are running: memory can be saved with at most %d", execs, MEMORY_EXECS_MAX);
 	return 0;
 }
 
 /*
- * Freezes it when the agent does nothing and no file worker is there. A paused one is woken up for that if need be, for
- * a moment: what is half done in it could never be finished otherwise.
+ * Freezes it when the agent and all file workers are idle. A paused one is thawed for a moment if necessary: otherwise
+ * an operation that is half done could never be finished.
  */
 static int stop(struct seal *x, uint64_t *ret_since)
 {
@@ -188,11 +184,11 @@ static int wait_for(struct seal *x, const char *word, unsigned ms)
 {
 	int r = dump_wait(&x->impl->dump, word, ms, &x->work.stop, &x->e);
 
-	/* Of a sandbox that is being ended cloche-dump may find a process gone first. */
+	/* In a sandbox that is being ended cloche-dump may find a process gone first. */
 	return r == -ECANCELED || (r < 0 && __atomic_load_n(&x->work.stop, __ATOMIC_RELAXED)) ? seal_given_up(x) : r;
 }
 
-/* While it holds every process. */
+/* Copies while cloche-dump holds every process. */
 static int copy_held(struct seal *x, bool *ret_frozen)
 {
 	const struct seal_source *f = &x->impl->from;
@@ -207,7 +203,7 @@ static int copy_held(struct seal *x, bool *ret_frozen)
 	r = seal_copy_files(x);
 	if (r == 0)
 		r = wait_for(x, "ready", READY_MS);
-	/* Before they are let go. */
+	/* Everything is copied, and the processes are still held. */
 	STEP("seal.ready");
 	if (r == 0 && f->paused) {
 		r = cgroup_freeze(f->cgroups, f->cgroup, &x->e);
@@ -225,7 +221,8 @@ static int attempt(struct seal *x)
 	const struct seal_source *f = &x->impl->from;
 	bool frozen = true;
 	uint64_t since = 0;
-	int r = dump_start(&x->impl->source, &x->impl->dump, &x->e); /* ahead: it takes as long as much of the pause */
+	/* started ahead, since starting it during the pause would make the pause as much longer */
+	int r = dump_start(&x->impl->source, &x->impl->dump, &x->e);
 
 	if (r == 0)
 		r = stop(x, &since);
@@ -236,11 +233,14 @@ static int attempt(struct seal *x)
 	STEP("seal.frozen");
 	r = seal_room(x);
 	if (r == 0) {
-		/* One that has ended has said why. */
+		/* A cloche-dump that has ended has reported why. */
 		(void)dump_say(&x->impl->dump, x->impl->source.sums ? "begin sums" : "begin", &x->e);
 		r = copy_held(x, &frozen);
 	}
-	/* As it was before, whatever went wrong. Frozen first: what it held would run otherwise. */
+	/*
+	 * Restores the earlier state in any case. Frozen first: otherwise the processes that cloche-dump held would
+	 * run.
+	 */
 	if (f->paused && !frozen) {
 		struct err e = { 0 };
 
@@ -256,7 +256,7 @@ static int attempt(struct seal *x)
 	return r;
 }
 
-/* For the agent to notice what has happened. A paused one is woken up for that. */
+/* Lets the agent finish what it does. A paused sandbox is thawed for that. */
 static int give_time(struct seal *x)
 {
 	const struct seal_source *f = &x->impl->from;
@@ -285,20 +285,10 @@ int seal_memory_copy(struct seal *x)
 	return r;
 }
 
-static bool listed(const struct dump_source *d, const char *id)
-{
-	for (unsigned i = 0; i < d->ancestors; i++)
-		if (!strcmp(d->ancestor[i], id))
-			return true;
-	return false;
-}
-
 int seal_memory_finish(struct seal *x)
 {
 	struct seal_impl *i = x->impl;
-	AUTO_CLOSE int meta = -1, pages = -1;
-	int numbers[NUMBERS_SETS], r;
-	struct mem_head head;
+	int r;
 
 	STEP("seal.copied");
 	r = dump_wait_done(&i->dump, DONE_MS, &x->work.stop, i->pages_sum, &x->e);
@@ -306,33 +296,14 @@ int seal_memory_finish(struct seal *x)
 		dump_end(&i->dump);
 		return r == -ECANCELED ? seal_given_up(x) : r;
 	}
-	dump_leave(&i->dump); /* taking its memory apart takes milliseconds */
-	r = meta = memory_open(i->tmp, "meta");
-	if (r >= 0)
-		r = pages = memory_open(i->tmp, "pages");
-	if (r < 0)
-		return err_sys(&x->e, ERR_INTERNAL, r, "open the saved memory");
-	r = memory_head(meta, pages, &head, &x->e);
-	if (r == 0)
-		r = memory_cuts(meta, &head, &x->cuts, &x->e);
-	/* Restored, each process has all of its pages for itself: what would not fit there must not be promised. */
-	if (r == 0)
-		r = memory_fits(&head, i->from.limit, &x->e);
-	/* It may point only to what stays as long as this layer does. */
-	for (uint32_t n = 1; r == 0 && n < head.page_files; n++)
-		if (!listed(&i->source, head.ancestor[n]))
-			r = err_set(&x->e, ERR_INTERNAL, -EBADMSG, "memory image: based on '%s'", head.ancestor[n]);
-	if (r == 0)
-		r = numbers_write(i->mem, meta, &head, i->from.joins, numbers, &x->e);
-	if (r == 0) {
-		flush_enter(i->flush);
-		flush_more(i->flush, pages);
-		flush_file_add(i->flush, meta);
-		flush_file_add(i->flush, pages);
-		for (unsigned n = 0; n < NUMBERS_SETS && numbers[n] >= 0; n++)
-			flush_file_add(i->flush, numbers[n]);
-		fd_close_many(numbers, NUMBERS_SETS);
-		flush_leave(i->flush, i->mem);
-	}
-	return r;
+	dump_leave(&i->dump); /* freeing its memory takes milliseconds */
+	return 0;
+}
+
+void seal_memory_ancestors(const struct seal *x, struct layer_ask *ask)
+{
+	const struct dump_source *d = &x->impl->source;
+
+	ask->ancestors = d->ancestors;
+	memcpy(ask->ancestor, d->ancestor, sizeof(ask->ancestor));
 }

@@ -1,4 +1,4 @@
-/* Layers sealed from sandboxes and sandboxes that stand on them: with the real programs. */
+/* Layers sealed from sandboxes, and sandboxes based on them: with the real programs. */
 #include "layers/seal.h"
 #include "base/base.h"
 #include "base/test.h"
@@ -45,7 +45,7 @@ TEST(what_a_sandbox_changed_is_there_again_in_another)
 	CHECK(strstr(a.out, "cap_net_bind_service"));
 	CHECK(st_seal(&w, &a, id, &l, &pause));
 	CHECK(l.depth == 1 && !l.parent[0] && l.tenant == 7 && l.files > 5 && l.entries > l.files && pause > 0);
-	/* It goes on, and what it does now is its own. */
+	/* The source continues, and its later changes are its own. */
 	CHECK_EQ(st_run(&a, 0, "echo later > /root/later; rm /root/a"), 0);
 	st_stand_on(&spec, id);
 	CHECK(st_create(&w, &spec, &b));
@@ -53,8 +53,10 @@ TEST(what_a_sandbox_changed_is_there_again_in_another)
 	CHECK_EQ(st_run(&b, 0, "getcap /root/cap"), 0);
 	CHECK(strstr(b.out, "cap_net_bind_service"));
 	CHECK_EQ(st_run(&b, 0, "! test -e /root/later"), 0);
-	/* A user sees owners and rights as before. */
-	CHECK_EQ(st_run(&b, 1000, "echo more >> /home/user/f && ! touch /root/x 2>/dev/null && ! touch /etc/x 2>/dev/null"), 0);
+	/* A user sees the same owners and rights as before. */
+	CHECK_EQ(st_run(&b, 1000,
+			"echo more >> /home/user/f && ! touch /root/x 2>/dev/null && ! touch /etc/x 2>/dev/null"),
+		 0);
 	CHECK(st_end(&w, &a));
 	CHECK_EQ(st_run(&b, 0, look_at_things), 0);
 	CHECK(st_end(&w, &b));
@@ -86,7 +88,7 @@ TEST(twenty_from_one_layer_are_independent_and_a_chain_of_three_holds)
 	CHECK(st_create(&w, &spec, &a));
 	CHECK_EQ(st_run(&a, 1000, "echo one > /home/user/one; mkdir /home/user/dir; touch /home/user/dir/x"), 0);
 	CHECK(st_seal(&w, &a, id[0], &l, &pause));
-	/* Nobody changed /usr, whatever overlay has noted on its folder. */
+	/* /usr was not changed, whatever overlay has noted on its folder. */
 	CHECK(edit(id[0], "test -d fs/u && test ! -e fs/uu && test ! -e fs/ud"));
 	CHECK(st_end(&w, &a));
 	st_stand_on(&spec, id[0]);
@@ -107,15 +109,20 @@ TEST(twenty_from_one_layer_are_independent_and_a_chain_of_three_holds)
 		CHECK(st_end(&w, &box[i]));
 	st_stand_on(&spec, id[1]);
 	CHECK(st_create(&w, &spec, &a));
-	CHECK_EQ(st_run(&a, 1000, "cd /home/user; test $(cat one) = 3 && test $(ls dir) = y && rm two && echo three > three"), 0);
+	CHECK_EQ(st_run(&a, 1000,
+			"cd /home/user; test $(cat one) = 3 && test $(ls dir) = y && rm two && echo three > three"),
+		 0);
 	CHECK(st_seal(&w, &a, id[2], &l, &pause));
 	CHECK_EQ(l.depth, 3);
 	CHECK(st_end(&w, &a));
 	st_stand_on(&spec, id[2]);
 	CHECK(st_create(&w, &spec, &a));
-	CHECK_EQ(st_run(&a, 1000, "cd /home/user; test $(cat one) = 3 && ! test -e two && test $(cat three) = three && ls dir | grep -qx y"), 0);
+	CHECK_EQ(
+		st_run(&a, 1000,
+		       "cd /home/user; test $(cat one) = 3 && ! test -e two && test $(cat three) = three && ls dir | grep -qx y"),
+		0);
 	CHECK(st_end(&w, &a));
-	/* A chain with a gap is none. */
+	/* A chain with a gap is refused. */
 	{
 		struct client_sandbox none;
 		struct err e = { 0 };
@@ -153,7 +160,10 @@ TEST(an_altered_or_truncated_layer_is_refused_and_the_sandbox_it_is_of_is_not_to
 	wt_spec(&spec);
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
-	CHECK_EQ(st_run(&a, 1000, "cd /home/user; touch -d @1000000000 f; head -c 100000 /dev/urandom > f; touch -d @1000000000 f; echo g > g"), 0);
+	CHECK_EQ(
+		st_run(&a, 1000,
+		       "cd /home/user; touch -d @1000000000 f; head -c 100000 /dev/urandom > f; touch -d @1000000000 f; echo g > g"),
+		0);
 	for (size_t i = 0; i < ARRAY_LEN(harm); i++) {
 		struct client_sandbox none;
 		struct err e = { 0 };
@@ -162,7 +172,7 @@ TEST(an_altered_or_truncated_layer_is_refused_and_the_sandbox_it_is_of_is_not_to
 
 		CHECK(st_seal(&w, &a, id, &l, &pause));
 		CHECK(edit(id, harm[i]));
-		/* What was seen to be right is not looked at again, but by the next warden. */
+		/* A layer that was verified is not verified again, except by the next warden. */
 		CHECK_EQ(wt_stop(&w), 0);
 		CHECK(wt_open(&w, st_args()));
 		spec.layers = 0;
@@ -174,7 +184,7 @@ TEST(an_altered_or_truncated_layer_is_refused_and_the_sandbox_it_is_of_is_not_to
 		CHECK(client_layers(w.client, "", &l, &e) == 1 && l.bad && !strcmp(l.id, id));
 		CHECK_EQ(client_unseal(w.client, id, &e), 0);
 	}
-	/* One that nobody harmed is still good for the next warden. */
+	/* A layer without changes is still valid for the next warden. */
 	{
 		char id[ID_SIZE];
 		struct err e = { 0 };
@@ -206,12 +216,16 @@ TEST(a_store_in_a_folder_that_gives_rights_on_holds_what_was_sealed_and_no_more)
 
 	st_fresh();
 	wt_spec(&spec);
-	snprintf(cmd, sizeof(cmd), "mkdir -m 700 %s && cd %s && python3 -c \"" ST_GIVES_RIGHTS(".") "\"", st_store, st_store);
+	snprintf(cmd, sizeof(cmd), "mkdir -m 700 %s && cd %s && python3 -c \"" ST_GIVES_RIGHTS(".") "\"", st_store,
+		 st_store);
 	CHECK_EQ(st_shell(cmd), 0);
 	CHECK(wt_open(&w, st_args()));
-	for (unsigned n = 0; n < 2; n++) { /* what lies ready since the start, and what was made later */
+	for (unsigned n = 0; n < 2; n++) { /* the folder made ahead at the start, and one made later */
 		CHECK(st_create(&w, &spec, &a));
-		CHECK_EQ(st_run(&a, 1000, "cd /home/user; mkdir -p d; echo x > d/f; echo x > f; head -c 300000 /dev/zero | tr '\\0' x > g"), 0);
+		CHECK_EQ(
+			st_run(&a, 1000,
+			       "cd /home/user; mkdir -p d; echo x > d/f; echo x > f; head -c 300000 /dev/zero | tr '\\0' x > g"),
+			0);
 		CHECK(st_seal(&w, &a, id, &l, &pause));
 		CHECK(st_end(&w, &a));
 		CHECK_EQ(wt_stop(&w), 0);
@@ -248,7 +262,7 @@ TEST(a_layer_goes_only_when_nothing_stands_on_it)
 	CHECK(st_create(&w, &spec, &b));
 	CHECK_EQ(client_unseal(w.client, one, &e), -EBUSY);
 	CHECK(st_seal(&w, &b, two, &l, &pause));
-	/* The next warden knows, too. */
+	/* The next warden finds the damage as well. */
 	kt_close(&b.p);
 	CHECK_EQ(wt_stop(&w), 0);
 	CHECK(wt_open(&w, st_args()));
@@ -264,7 +278,7 @@ TEST(a_layer_goes_only_when_nothing_stands_on_it)
 	CHECK_EQ(client_unseal(w.client, one, &e), 0);
 	CHECK_EQ(client_unseal(w.client, one, &e), -ESRCH);
 	CHECK_EQ(client_layers(w.client, "", &l, &e), 0);
-	/* Another tenant's, another image's, none at all. */
+	/* A layer of another tenant, of another image, and an unknown one are refused. */
 	CHECK(st_end(&w, &a));
 	spec.layers = 0;
 	spec.tenant = 5;
@@ -312,7 +326,7 @@ TEST(a_paused_sandbox_is_sealed_and_stays_paused)
 	st_stand_on(&spec, id);
 	CHECK(st_create(&w, &spec, &b));
 	CHECK_EQ(st_run(&b, 1000, "test $(cat /home/user/tick) = tick"), 0);
-	/* And one with a read-only root, whose writable places are of another kind. */
+	/* The same with a read-only root, whose writable folders are of another kind. */
 	CHECK(st_end(&w, &b));
 	spec.layers = 0;
 	spec.flags = SPEC_READ_ONLY;
@@ -322,7 +336,10 @@ TEST(a_paused_sandbox_is_sealed_and_stays_paused)
 	CHECK(st_end(&w, &b));
 	st_stand_on(&spec, id);
 	CHECK(st_create(&w, &spec, &b));
-	CHECK_EQ(st_run(&b, 1000, "test $(cat /tmp/t) = t; test $(cat /home/user/w) = w && echo z > /home/user/w && ! echo x > /etc/x"), 0);
+	CHECK_EQ(
+		st_run(&b, 1000,
+		       "test $(cat /tmp/t) = t; test $(cat /home/user/w) = w && echo z > /home/user/w && ! echo x > /etc/x"),
+		0);
 	fd_close(fd);
 	CHECK(st_end(&w, &b));
 	CHECK(st_end(&w, &a));
@@ -356,13 +373,16 @@ TEST(what_stands_on_a_layer_has_an_identity_of_its_own)
 	CHECK(wt_open(&w, st_args()));
 	CHECK(st_create(&w, &spec, &a));
 	CHECK_EQ(st_run(&a, 1000, "! test -e /etc/machine-id && ! test -e /run/cloche"), 0);
-	/* One without the id does not get one. */
+	/* A sandbox without a machine id does not get one. */
 	CHECK(st_seal(&w, &a, id, &l, &pause));
 	st_stand_on(&spec, id);
 	CHECK(st_create(&w, &spec, &b));
 	CHECK_EQ(st_run(&b, 1000, "! test -e /etc/machine-id && ! rm /run/cloche/generation 2> /dev/null"), 0);
 	CHECK(st_end(&w, &b));
-	CHECK_EQ(st_run(&a, 0, "echo 0123456789abcdef0123456789abcdef > /etc/machine-id; mkdir -p /run/cloche; echo 1 > /run/cloche/generation"), 0);
+	CHECK_EQ(
+		st_run(&a, 0,
+		       "echo 0123456789abcdef0123456789abcdef > /etc/machine-id; mkdir -p /run/cloche; echo 1 > /run/cloche/generation"),
+		0);
 	CHECK(st_seal(&w, &a, id, &l, &pause));
 	spec.layers = 0;
 	st_stand_on(&spec, id);
@@ -374,7 +394,7 @@ TEST(what_stands_on_a_layer_has_an_identity_of_its_own)
 	CHECK(strncmp(one[0], "0123456789abcdef0123", 20));
 	CHECK(st_end(&w, &b));
 	CHECK(st_end(&w, &c));
-	/* An image that sets traps: nothing is followed, nothing waits. */
+	/* An image with traps: no link is followed, and no open blocks. */
 	CHECK_EQ(st_run(&a, 0, "rm -r /etc/machine-id /run/cloche; mkfifo /etc/machine-id; ln -s /tmp /run/cloche"), 0);
 	CHECK(st_seal(&w, &a, id, &l, &pause));
 	spec.layers = 0;

@@ -1,53 +1,40 @@
+/*
+ * The list of unsettled layers, and which thread settles each; a process of cloche-layers does the work
+ * (settle_work.h).
+ */
 #include "layers/settle.h"
 #include "base/base.h"
-#include "base/step.h"
-#include "base/sys.h"
-#include "layers/flush.h"
-#include "layers/memory.h"
+#include "layers/children.h"
+#include "layers/settle_mark.h"
 
 #include <pthread.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum state { UNSETTLED, UNDER_WAY, SETTLED, FAILED };
 
 struct item {
 	struct item *next;
-	struct manifest m; /* provisional, then as it is settled */
-	struct settle_files files;
+	struct manifest m; /* provisional, or as settled */
 	enum state state;
-	int result; /* FAILED: why */
+	int result; /* FAILED: the error */
 };
 
 struct settles {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
+	struct layer_children *children;
 	struct item *first;
 };
 
-/* In place of a sum: which file it is, and when it was changed last. */
-struct mark {
-	uint64_t boot, ino, seconds, nanoseconds;
-};
-static_assert(sizeof(struct mark) == SHA256_SIZE, "it takes a sum's place");
-
-struct settles *settles_new(void)
+struct settles *settles_new(struct layer_children *children)
 {
 	struct settles *s = calloc(1, sizeof(*s));
 
 	if (s) {
+		s->children = children;
 		pthread_mutex_init(&s->lock, NULL);
 		pthread_cond_init(&s->moved, NULL);
 	}
 	return s;
-}
-
-static void files_done(struct settle_files *f)
-{
-	flush_free(TAKE_PTR(f->flush)); /* first: its thread may be at the manifest */
-	fd_close(TAKE_FD(f->dir));
-	fd_close(TAKE_FD(f->fs));
-	fd_close(TAKE_FD(f->manifest));
 }
 
 void settles_free(struct settles *s)
@@ -56,7 +43,6 @@ void settles_free(struct settles *s)
 
 	while (s && (x = s->first)) {
 		s->first = x->next;
-		files_done(&x->files);
 		free(x);
 	}
 	if (s) {
@@ -64,138 +50,6 @@ void settles_free(struct settles *s)
 		pthread_mutex_destroy(&s->lock);
 	}
 	free(s);
-}
-
-static int this_boot(uint64_t *ret)
-{
-	uint8_t sum[SHA256_SIZE];
-	struct sha256 s;
-	char text[64];
-	ssize_t n = fd_get(AT_FDCWD, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
-
-	if (n <= 0)
-		return n < 0 ? (int)n : -EIO;
-	sha256_init(&s);
-	sha256_add(&s, text, (size_t)n);
-	sha256_end(&s, sum);
-	memcpy(ret, sum, sizeof(*ret));
-	return 0;
-}
-
-static int mark_file(int dir, const char *name, uint64_t *ret_size, uint8_t ret[SHA256_SIZE])
-{
-	AUTO_CLOSE int fd = memory_open(dir, name);
-	struct mark m;
-	struct stat st;
-	int r = fd < 0 ? fd : this_boot(&m.boot);
-
-	if (r < 0)
-		return r;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	m.ino = st.st_ino;
-	m.seconds = (uint64_t)st.st_ctim.tv_sec;
-	m.nanoseconds = (uint64_t)st.st_ctim.tv_nsec;
-	*ret_size = (uint64_t)st.st_size;
-	memcpy(ret, &m, sizeof(m));
-	return 0;
-}
-
-static int mark_memory(int dir, struct manifest *m)
-{
-	int r = mark_file(dir, "meta", &m->meta, m->meta_sum);
-
-	return r == 0 ? mark_file(dir, "pages", &m->pages, m->pages_sum) : r;
-}
-
-int settle_provisional(int dir, struct manifest *m)
-{
-	int r = mark_memory(dir, m);
-
-	if (r < 0)
-		return r;
-	m->version |= MANIFEST_UNSETTLED;
-	manifest_seal(m);
-	return 0;
-}
-
-bool settle_this_boot(const struct manifest *m)
-{
-	struct mark mark;
-	uint64_t boot;
-
-	memcpy(&mark, m->meta_sum, sizeof(mark));
-	return this_boot(&boot) == 0 && mark.boot == boot;
-}
-
-/* -EBADMSG when its memory is not in the files it was in, as they were. */
-static int compare_marks(int dir, const struct manifest *m)
-{
-	struct manifest is = *m;
-	int r = mark_memory(dir, &is);
-
-	if (r == -ENOENT || r == -ELOOP)
-		return -EBADMSG;
-	return r < 0 ? r : memcmp(&is, m, sizeof(is)) ? -EBADMSG : 0;
-}
-
-static int open_files(struct settle_files *f, int store, const char *id)
-{
-	const int folder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-	int r = 0;
-
-	if (f->dir < 0)
-		r = f->dir = sys_openat(store, id, folder, 0);
-	if (r >= 0 && f->fs < 0)
-		r = f->fs = sys_openat(f->dir, "fs", folder, 0);
-	if (r >= 0 && f->manifest < 0)
-		r = f->manifest = sys_openat(f->dir, "manifest", O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
-	return r < 0 ? r : 0;
-}
-
-/* Looked at before and after: what is changed meanwhile is changed. */
-static int sum_up(int dir, const int *stop, const struct manifest *was, struct manifest *ret)
-{
-	struct manifest m = *was, is;
-	int r = manifest_read(dir, was->id, &is);
-
-	if (r == 0 && memcmp(&is, was, sizeof(is)))
-		r = -EBADMSG;
-	if (r == 0)
-		r = compare_marks(dir, was);
-	m.version &= ~MANIFEST_UNSETTLED;
-	if (r == 0)
-		r = memory_sum(dir, stop, &m);
-	if (r == 0)
-		r = compare_marks(dir, was);
-	if (r == 0) {
-		manifest_seal(&m);
-		*ret = m;
-	}
-	return r;
-}
-
-static int settle(struct settle_files *f, int store, const int *stop, const struct manifest *was, struct manifest *ret)
-{
-	int r = open_files(f, store, was->id);
-
-	if (r < 0)
-		return r;
-	/* The disk is written to while sums are taken. */
-	flush_copied(f->flush, f->fs);
-	flush_end(f->flush, f->fs);
-	r = sum_up(f->dir, stop, was, ret);
-	if (r == 0)
-		r = flush_wait(f->flush, f->fs);
-	STEP("settle.written");
-	if (r == 0)
-		r = manifest_write(f->manifest, ret);
-	STEP("settle.named");
-	if (r == 0 && !flush_brings_folders(f->dir) && fsync(f->dir) < 0)
-		r = -errno;
-	if (r == 0 && fsync(store) < 0)
-		r = -errno;
-	return r;
 }
 
 bool settle_passes(int r)
@@ -212,14 +66,13 @@ static struct item *find(const struct settles *s, const char *id)
 	return x;
 }
 
-int settle_add(struct settles *s, const struct manifest *m, const struct settle_files *files)
+int settle_add(struct settles *s, const struct manifest *m)
 {
 	struct item *x = s ? calloc(1, sizeof(*x)) : NULL;
 
 	if (!x)
 		return -ENOMEM;
 	x->m = *m;
-	x->files = *files;
 	pthread_mutex_lock(&s->lock);
 	x->next = s->first;
 	s->first = x;
@@ -227,19 +80,33 @@ int settle_add(struct settles *s, const struct manifest *m, const struct settle_
 	return 0;
 }
 
-/* ->lock is held, but not while it is under way. */
-static void settle_item(struct settles *s, struct item *x, int store, const int *stop)
+static int settle(struct layer_children *c, const struct manifest *was, const int *stop, struct manifest *ret)
+{
+	struct layer_ask ask = { .op = LAYER_SETTLE, .m = *was };
+	struct layer_answer a;
+	int r = mark_boot(&ask.boot);
+
+	if (r == 0)
+		r = layer_children_do(c, LAYER_MAKES, &ask, stop, &a);
+
+	/* The process could not be started, or was killed, so nothing is known of the layer. */
+	if (r < 0)
+		return -EINTR;
+	r = a.result == 0 ? manifest_is_made_of(&a.m, was) : a.result;
+	if (r == 0)
+		*ret = a.m;
+	return r;
+}
+
+/* Called with ->lock held; released while the process works. */
+static void settle_item(struct settles *s, struct item *x, const int *stop)
 {
 	struct manifest m;
 	int r;
 
 	x->state = UNDER_WAY;
 	pthread_mutex_unlock(&s->lock);
-	r = settle(&x->files, store, stop, &x->m, &m);
-	if (r == -ECANCELED)
-		flush_free(TAKE_PTR(x->files.flush)); /* good for one time */
-	else
-		files_done(&x->files);
+	r = settle(s->children, &x->m, stop, &m);
 	pthread_mutex_lock(&s->lock);
 	if (r == 0)
 		x->m = m;
@@ -248,7 +115,7 @@ static void settle_item(struct settles *s, struct item *x, int store, const int 
 	pthread_cond_broadcast(&s->moved);
 }
 
-int settle_do(struct settles *s, int store, const char *id, const int *stop, struct manifest *ret)
+int settle_do(struct settles *s, const char *id, const int *stop, struct manifest *ret)
 {
 	struct item *x;
 	int r;
@@ -256,11 +123,11 @@ int settle_do(struct settles *s, int store, const char *id, const int *stop, str
 	if (!s)
 		return -ESRCH;
 	pthread_mutex_lock(&s->lock);
-	/* Looked for again: it may be forgotten meanwhile. */
+	/* Searched again, since it may have been forgotten meanwhile. */
 	while ((x = find(s, id)) && x->state == UNDER_WAY)
 		pthread_cond_wait(&s->moved, &s->lock);
 	if (x && x->state == UNSETTLED)
-		settle_item(s, x, store, stop);
+		settle_item(s, x, stop);
 	r = x ? x->result : -ESRCH;
 	if (r == 0)
 		*ret = x->m;
@@ -284,7 +151,5 @@ void settle_forget(struct settles *s, const char *id, bool gone)
 			break;
 		}
 	pthread_mutex_unlock(&s->lock);
-	if (x)
-		files_done(&x->files);
 	free(x);
 }

@@ -1,43 +1,45 @@
 /*
- * Layers that were answered before they are safe on the disk: a fork needs its layer at once, and needs it only for as long as
- * its sandboxes run, which no power cut leaves. Such a layer is complete and under its name, but its manifest is a
- * provisional one (MANIFEST_UNSETTLED): it has the files' sum, and of mem/meta and mem/pages which file each is and when
- * it was changed last, instead of sums. Settling looks whether they are still those, sums them up, brings all to the
- * disk and writes the manifest.
+ * Layers that were answered before they are safe on the disk: a fork needs its layer at once, and only for as long as
+ * its sandboxes run, which no power cut leaves. Such a layer is complete and has its name, but its manifest is
+ * provisional (MANIFEST_UNSETTLED): it has the files' sum, and for mem/meta and mem/pages the file's identity and time
+ * of last change instead of sums. Settling checks that these still match, sums the files up, brings all to the disk and
+ * writes the manifest.
  *
- * Whatever has to last, and stands on such a layer, settles it first (settle_do). A warden that starts settles those of
- * this boot; what another boot has left so may be half written, nothing that was promised stands on it, and it is removed.
+ * Anything persistent that is based on such a layer settles it first (settle_do). A warden that starts settles those of
+ * this boot. An unsettled layer of an earlier boot may be half written, and nothing that was promised is based on it,
+ * so it is removed.
  */
 #pragma once
 #include <stdbool.h>
 
 #include "layers/manifest.h"
 
-struct flush;
+struct layer_children;
 struct settles;
 
-struct settles *settles_new(void);
-/* Nobody is at any of them. */
+/* @children stay the caller's. */
+struct settles *settles_new(struct layer_children *children);
+/* No thread may be in a call. */
 void settles_free(struct settles *s);
 
-/* Of the layer in @dir: makes @m, which has its files' sum, a provisional one. */
-int settle_provisional(int dir, struct manifest *m);
-/* Whether it was made since the machine started last. */
+/* Whether it was made since the machine's last start. */
 bool settle_this_boot(const struct manifest *m);
 
-/* What its maker has open of a layer, all taken over: its folder, "fs" in it, its manifest; or -1. */
-struct settle_files {
-	int dir, fs, manifest;
-	struct flush *flush; /* which knows all of its files; or NULL: the whole filesystem is written then */
-};
-/* @m is provisional, and under its name. -ENOMEM: nothing was taken over. Any thread, as the next. */
-int settle_add(struct settles *s, const struct manifest *m, const struct settle_files *files);
+/* Adds a layer whose manifest @m is provisional, and which has its name. Any thread, as the functions below. */
+int settle_add(struct settles *s, const struct manifest *m);
 /*
- * Settles that layer of the store @store, or waits for who does, now. 0: it is, and what it says then is in @ret. -EBADMSG: it was changed.
- * Once it has failed it fails for good, unless settle_passes(). -ESRCH: it is not one of these any more, or never was.
+ * Settles that layer now, or waits for the thread that does so. 0: it is settled, and *ret is its manifest. -EBADMSG:
+ * it was changed. After a failure it fails for good, unless settle_passes(). -ESRCH: it is not, or not any more, in the
+ * list.
  */
-int settle_do(struct settles *s, int store, const char *id, const int *stop, struct manifest *ret);
-/* Whether a result says nothing about the layer: it stays unsettled, and the next that needs it tries again. */
+int settle_do(struct settles *s, const char *id, const int *stop, struct manifest *ret);
+/*
+ * Whether a result says nothing about the layer, as after a lack of memory: it stays unsettled, and the next caller
+ * tries again.
+ */
 bool settle_passes(int result);
-/* Forgets it if it is settled, or, with @gone, has been removed. When its own work has come back. */
+/*
+ * Removes it from the list if it is settled or, with @gone, was removed. To be called when its own work item has come
+ * back.
+ */
 void settle_forget(struct settles *s, const char *id, bool gone);

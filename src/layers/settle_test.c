@@ -1,7 +1,11 @@
 #include "layers/settle.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "layers/children.h"
+#include "layers/settle_mark.h"
+#include "layers/settle_work.h"
 #include "layers/tree.h"
+#include "warden/warden_test.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,7 +17,8 @@
 
 struct place {
 	char path[64];
-	int store, dir;
+	int store, dir, program;
+	struct layer_children *children;
 	struct manifest m; /* provisional */
 	struct settles *s;
 };
@@ -25,9 +30,11 @@ static bool put(int dir, const char *name, const void *data, size_t len)
 	return fd >= 0 && pwrite(fd, data, len, 0) == (ssize_t)len;
 }
 
-/* A layer that was answered, and is not settled. */
+/* Makes a layer that was answered, and is not settled. */
 static bool make(struct place *p)
 {
+	char program[512];
+	uint64_t boot;
 	bool ok;
 
 	memset(p, 0, sizeof(*p));
@@ -37,17 +44,24 @@ static bool make(struct place *p)
 	p->store = mkdtemp(p->path) ? open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	ok = p->store >= 0 && mkdirat(p->store, ID, 0700) == 0;
 	p->dir = ok ? openat(p->store, ID, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	ok = p->dir >= 0 && mkdirat(p->dir, "fs", 0700) == 0 && mkdirat(p->dir, "fs/u", 0700) == 0 && mkdirat(p->dir, "mem", 0700) == 0;
-	ok = ok && put(p->dir, "fs/u/f", "file", 4) && put(p->dir, "mem/meta", "meta", 4) && put(p->dir, "mem/pages", "pages", 5);
-	ok = ok && manifest_sum_files(p->dir, NULL, NULL, &p->m) == 0 && settle_provisional(p->dir, &p->m) == 0;
+	ok = p->dir >= 0 && mkdirat(p->dir, "fs", 0700) == 0 && mkdirat(p->dir, "fs/u", 0700) == 0 &&
+	     mkdirat(p->dir, "mem", 0700) == 0;
+	ok = ok && put(p->dir, "fs/u/f", "file", 4) && put(p->dir, "mem/meta", "meta", 4) &&
+	     put(p->dir, "mem/pages", "pages", 5);
+	ok = ok && manifest_sum_files(p->dir, NULL, NULL, &p->m) == 0 && mark_boot(&boot) == 0 &&
+	     settle_provisional(p->dir, boot, &p->m) == 0;
 	ok = ok && put(p->dir, "manifest", &p->m, sizeof(p->m));
-	p->s = settles_new();
-	return ok && p->s && settle_add(p->s, &p->m, &(struct settle_files){ -1, -1, -1, NULL }) == 0;
+	p->program = wt_program("cloche-layers", program, sizeof(program)) ? open(program, O_PATH | O_CLOEXEC) : -1;
+	p->children = layer_children_new(p->program, p->store);
+	p->s = settles_new(p->children);
+	return ok && p->program >= 0 && p->s && settle_add(p->s, &p->m) == 0;
 }
 
 static void done(struct place *p)
 {
 	settles_free(p->s);
+	layer_children_free(p->children);
+	fd_close(p->program);
 	fd_close(p->dir);
 	fd_close(p->store);
 	CHECK_EQ(tree_remove(AT_FDCWD, p->path), 0);
@@ -57,7 +71,7 @@ static int settle(struct place *p, struct manifest *ret)
 {
 	static const int stop;
 
-	return settle_do(p->s, p->store, ID, &stop, ret);
+	return settle_do(p->s, ID, &stop, ret);
 }
 
 TEST(what_was_not_changed_is_settled_once_and_is_a_layer_like_any_other)
@@ -77,7 +91,7 @@ TEST(what_was_not_changed_is_settled_once_and_is_a_layer_like_any_other)
 	done(&p);
 }
 
-/* A tick of the clock that files are marked with may be some milliseconds long. */
+/* A tick of the clock for file times may be some milliseconds long. */
 static void wait_a_tick(void)
 {
 	usleep(50000);
@@ -92,10 +106,11 @@ TEST(memory_that_was_changed_since_is_not_settled)
 	for (unsigned i = 0; i < 4; i++) {
 		CHECK(make(&p));
 		wait_a_tick();
-		if (i < 2) { /* the same length */
+		if (i < 2) { /* other content of the same length */
 			CHECK(put(p.dir, names[i], "PAGE", 4));
-		} else { /* another file */
-			CHECK(unlinkat(p.dir, names[i - 2], 0) == 0 && put(p.dir, names[i - 2], "pages", i == 2 ? 4 : 5));
+		} else { /* another file with the same content */
+			CHECK(unlinkat(p.dir, names[i - 2], 0) == 0 &&
+			      put(p.dir, names[i - 2], "pages", i == 2 ? 4 : 5));
 		}
 		CHECK_EQ(settle(&p, &m), -EBADMSG);
 		CHECK_EQ(settle(&p, &m), -EBADMSG);

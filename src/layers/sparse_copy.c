@@ -1,3 +1,4 @@
+/* Copies files of machines without their holes and zeros. */
 #include "layers/sparse_copy.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -13,7 +14,7 @@ static bool zeros(const char *p, size_t n)
 	return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
 }
 
-/* Runs of pages that are not zeros. */
+/* Writes runs of pages that are not zeros. */
 static int put(int to, const char *buf, size_t len, off_t at)
 {
 	for (size_t i = 0; i < len;) {
@@ -34,7 +35,7 @@ static int put(int to, const char *buf, size_t len, off_t at)
 	return 0;
 }
 
-/* A filesystem that knows no holes: all of it is data. */
+/* If the filesystem does not support holes, all of it is data. */
 static off_t next_data(int fd, off_t at, off_t size)
 {
 	off_t r = lseek(fd, at, SEEK_DATA);
@@ -75,7 +76,7 @@ int vm_copy(int from, int to, const int *stop)
 			if (n < 0)
 				return -errno;
 			if (n == 0)
-				return -EIO; /* it became shorter */
+				return -EIO; /* the file became shorter */
 			if (__atomic_load_n(stop, __ATOMIC_RELAXED))
 				return -ECANCELED;
 			r = put(to, buf, (size_t)n, at);

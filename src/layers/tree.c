@@ -1,3 +1,4 @@
+/* Copies trees of files into a layer, and joins the trees of two layers. */
 #include "layers/tree.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -12,23 +13,11 @@
 #include <unistd.h>
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-#define SMALL (64U << 10) /* a file up to this size is not searched for holes */
+#define SMALL (64U << 10) /* files up to this size are not searched for holes */
 
 static bool stopped(const int *stop)
 {
 	return stop && __atomic_load_n(stop, __ATOMIC_RELAXED);
-}
-
-int tree_make_folder(int dir, const char *name, int *ret)
-{
-	int r = sys_mkdirat(dir, name, 0700);
-
-	if (r == 0)
-		r = sys_openat(dir, name, FOLDER, 0);
-	if (r < 0)
-		return r;
-	*ret = r;
-	return 0;
 }
 
 static int put_all(int fd, const char *data, size_t len, off_t at)
@@ -59,7 +48,7 @@ static int copy_range(const struct tree_copy *c, int from, int to, off_t at, off
 		if (n < 0)
 			return -errno;
 		if (n == 0)
-			return -ESTALE; /* shorter than it was */
+			return -ESTALE; /* it became shorter */
 		r = stopped(c->stop) ? -ECANCELED : put_all(to, c->buf, (size_t)n, at);
 		if (r < 0)
 			return r;
@@ -70,7 +59,7 @@ static int copy_range(const struct tree_copy *c, int from, int to, off_t at, off
 	return 0;
 }
 
-/* As much on the disk, or in memory, as it is long. */
+/* Whether the file has no holes, on the disk or in memory. */
 static bool is_dense(const struct stat *st)
 {
 	return st->st_blocks >= st->st_size / 512 + !!(st->st_size % 512);
@@ -87,7 +76,7 @@ static int copy_data(const struct tree_copy *c, int from, int to, const struct s
 		off_t data = lseek(from, at, SEEK_DATA), hole;
 
 		if (data < 0 && errno == ENXIO)
-			break; /* nothing but a hole from here on */
+			break; /* only a hole is left */
 		hole = data < 0 ? -1 : lseek(from, data, SEEK_HOLE);
 		if (hole < 0)
 			return -errno;
@@ -98,13 +87,13 @@ static int copy_data(const struct tree_copy *c, int from, int to, const struct s
 	return r == 0 ? sys_ftruncate(to, size) : r;
 }
 
-/* What is nobody's inside is root's where our own root made it (whiteouts), else nobody's. */
+/* Ids outside of the sandbox's range become the overflow id 65534; our own root, which makes whiteouts, becomes root. */
 static uint32_t inside(uint32_t id, uint32_t base)
 {
 	return id >= base && id - base < TREE_IDS ? id - base : id ? 65534 : 0;
 }
 
-/* Owner first: changing it takes set-id bits and capabilities away. Times last. */
+/* Sets the attributes of a file. Owner first: changing it clears set-id bits and capabilities. Times last. */
 static int dress_fd(const struct tree_copy *c, int from, int to, const struct stat *st)
 {
 	const struct timespec times[2] = { st->st_atim, st->st_mtim };
@@ -151,7 +140,8 @@ static int copy_file(const struct tree_copy *c, int src, int dst, const char *na
 	r = c->heirs ? xattr_disinherit(to) : 0;
 	if (r < 0)
 		return r;
-	r = copy_pipeline_file(c->pipeline, c->digests, from, to, &is, inside(is.st_uid, c->uid_base), inside(is.st_gid, c->uid_base));
+	r = copy_pipeline_file(c->pipeline, c->digests, from, to, &is, inside(is.st_uid, c->uid_base),
+			       inside(is.st_gid, c->uid_base));
 	if (r != 0)
 		return r < 0 ? r : 0;
 	r = copy_data(c, from, to, &is);
@@ -199,7 +189,7 @@ static int make_links(const struct tree_copy *c)
 	return r < 0 ? r : 0;
 }
 
-/* A file with several names is linked into ->links under its number, and found there by the next name. */
+/* A file with several names is linked into ->links under its inode number, where the next name finds it. */
 static int copy_linked(const struct tree_copy *c, int src, int dst, const char *name, const struct stat *st)
 {
 	char number[24];
@@ -211,7 +201,7 @@ static int copy_linked(const struct tree_copy *c, int src, int dst, const char *
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)st->st_ino);
 	if (linkat(*c->links, number, dst, name, 0) == 0)
 		return 0;
-	/* More names than the store's filesystem allows: then it is one file more. */
+	/* The file has more names than the store's filesystem allows: the copy becomes another file. */
 	if (errno != ENOENT && errno != EMLINK)
 		return -errno;
 	if (errno == EMLINK)
@@ -249,7 +239,7 @@ static int copy_entry(const struct tree_copy *c, struct walk *w, int *dst, const
 	return 0;
 }
 
-/* When all is in it: so its time stays. */
+/* Sets a folder's attributes when its content is complete, so that its time is not changed again. */
 static int leave(const struct tree_copy *c, struct walk *w, int *dst)
 {
 	struct stat st;
@@ -287,7 +277,10 @@ bool tree_is_bare(int dir, uint32_t uid_base)
 	return bare;
 }
 
-/* Which file it is about that the walk is at: @name in the folder it is in, or NULL: that folder. As much of the path as fits. */
+/*
+ * Notes the path of the file that the error is about: @name in the walk's current folder, or NULL: that folder. As much
+ * of the path as fits.
+ */
 static void tell_odd(const struct tree_copy *c, const struct walk *w, const char *name)
 {
 	const size_t n = w->depth - !name;
@@ -297,7 +290,8 @@ static void tell_odd(const struct tree_copy *c, const struct walk *w, const char
 		return;
 	c->odd[0] = '\0';
 	for (size_t i = 0; i < n && at < TREE_ODD; i++)
-		at += (size_t)snprintf(c->odd + at, TREE_ODD - at, "%s%s", i ? "/" : "", w->level[i].name[w->level[i].at - 1]);
+		at += (size_t)snprintf(c->odd + at, TREE_ODD - at, "%s%s", i ? "/" : "",
+				       w->level[i].name[w->level[i].at - 1]);
 }
 
 int tree_copy(const struct tree_copy *c, int from, int to)
@@ -311,7 +305,9 @@ int tree_copy(const struct tree_copy *c, int from, int to)
 		return dst < 0 ? dst : src;
 	}
 	r = walk_begin(&w, src, false);
-	/* Then nothing below it has any, either: folders get theirs when all is in them. */
+	/*
+	 * After this nothing in it inherits an access list either: folders get theirs when their content is complete.
+	 */
 	if (r == 0)
 		r = xattr_disinherit(dst);
 	flush_enter(c->flush);
@@ -326,11 +322,11 @@ int tree_copy(const struct tree_copy *c, int from, int to)
 	return r < 0 ? r : 0;
 }
 
-/* Joining */
+/* Joining two trees */
 
 #define OPAQUE "trusted.overlay.opaque"
 
-/* Of a folder that was there before: as it is to be left. */
+/* The attributes that a folder in the lower tree is to get when it is left. */
 struct joint {
 	bool fresh;
 	struct timespec times[2];
@@ -339,7 +335,7 @@ struct joint {
 struct join {
 	const struct tree_copy *c;
 	struct walk w;
-	int dst; /* the folder that the walk's is joined with */
+	int dst; /* the existing folder that the walk's is joined with */
 	struct joint *joint; /* one per level below the first */
 	size_t room;
 	struct joint top;
@@ -362,7 +358,7 @@ static int make_opaque(int dir)
 	return fsetxattr(dir, OPAQUE, "y", 1, 0) < 0 ? -errno : 0;
 }
 
-/* @fd, taken over, is what is joined with the folder @name. */
+/* Enters @name of the existing tree; @fd, which it takes over, is the folder that is joined with it. */
 static int join_down(struct join *j, const char *name, int fd, const struct joint *as)
 {
 	int r = 0;
@@ -392,8 +388,8 @@ static int join_new(struct join *j, const char *name, const struct stat *st)
 	int r, fd;
 
 	if (!S_ISDIR(st->st_mode))
-		return st->st_nlink > 1 ? copy_linked(j->c, j->w.fd, j->dst, name, st)
-					: copy_new(j->c, j->w.fd, j->dst, name, st);
+		return st->st_nlink > 1 ? copy_linked(j->c, j->w.fd, j->dst, name, st) :
+					  copy_new(j->c, j->w.fd, j->dst, name, st);
 	r = sys_mkdirat(j->dst, name, 0700);
 	if (r < 0)
 		return r;
@@ -420,13 +416,13 @@ static int join_entry(struct join *j, const char *name)
 	if (fstatat(j->dst, name, &is, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? join_new(j, name, &st) : -errno;
 	if (!S_ISDIR(is.st_mode))
-		return 0; /* a file, or a whiteout: hides it */
+		return 0; /* a file, or a whiteout, hides the folder */
 	fd = sys_openat(j->dst, name, FOLDER, 0);
 	if (fd < 0)
 		return fd;
 	if (is_opaque(fd))
 		return 0;
-	/* A folder above something else: nothing below that is seen through it. */
+	/* A folder hides a lower file of the same name, and everything below it. */
 	if (!S_ISDIR(st.st_mode))
 		return make_opaque(fd);
 	return join_down(j, name, TAKE_FD(fd), &(struct joint){ .times = { is.st_atim, is.st_mtim } });
@@ -472,7 +468,7 @@ int tree_join(const struct tree_copy *c, int from, int to)
 		fd_close(j.dst);
 		return r;
 	}
-	/* What is there already has its rights, and gives them on. */
+	/* Existing folders have their access lists already, and new files inherit them. */
 	below.heirs = true;
 	j.c = &below;
 	j.top.times[0] = st.st_atim;
@@ -521,48 +517,14 @@ int tree_mark_whiteouts(int dir, const int *stop)
 	return r;
 }
 
-/* Removing */
-
-static int remove_entry(struct walk *w, const char *name)
+int tree_make_folder(int dir, const char *name, int *ret)
 {
-	int r = sys_unlinkat(w->fd, name, 0);
+	int r = sys_mkdirat(dir, name, 0700);
 
-	return r == -EISDIR ? walk_down(w, name) : r == -ENOENT ? 0 : r;
-}
-
-static int remove_once(int parent, const char *name)
-{
-	int dir = sys_openat(parent, name, FOLDER, 0), r;
-	struct walk w;
-
-	if (dir == -ENOTDIR || dir == -ELOOP)
-		return sys_unlinkat(parent, name, 0);
-	if (dir < 0)
-		return dir == -ENOENT ? 0 : dir;
-	r = walk_begin(&w, dir, false);
-	while (r == 0) {
-		const char *at = walk_next(&w);
-
-		if (at) {
-			r = remove_entry(&w, at);
-		} else if (w.depth == 1) {
-			break;
-		} else {
-			r = walk_up(&w);
-			if (r == 0)
-				r = sys_unlinkat(w.fd, walk_name(&w), AT_REMOVEDIR);
-		}
-	}
-	walk_done(&w);
-	return r == 0 ? sys_unlinkat(parent, name, AT_REMOVEDIR) : r;
-}
-
-int tree_remove(int parent, const char *name)
-{
-	int r = remove_once(parent, name);
-
-	/* A moment without memory or descriptors is no reason to leave it behind. What is gone already stays gone. */
-	for (unsigned i = 0; r < 0 && i < 2; i++)
-		r = remove_once(parent, name);
-	return r;
+	if (r == 0)
+		r = sys_openat(dir, name, FOLDER, 0);
+	if (r < 0)
+		return r;
+	*ret = r;
+	return 0;
 }

@@ -1,3 +1,4 @@
+/* The sum of a tree of files: names, attributes and content. */
 #include "layers/tree.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -8,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Files with several names, by number: content is read once however many there are. */
+/* Files with several names, by inode number: the content is read once for all names. */
 struct seen {
 	struct {
 		uint64_t ino, which;
 	} * slot;
-	size_t count, room; /* room: a power of two */
+	size_t count, room; /* slots: a power of two */
 };
 
 struct sum {
@@ -49,7 +50,7 @@ static int grow(struct seen *n)
 	return 0;
 }
 
-/* Which one it is, counting from 1; *ret_first when it was not seen before. Or -errno. */
+/* Returns the file's number, counting from 1; *ret_first when it is new. Or -errno. */
 static int64_t see(struct seen *n, uint64_t ino, bool *ret_first)
 {
 	size_t at = hash(ino);
@@ -103,7 +104,8 @@ static int sum_pieces(struct sum *m, int fd, const struct stat *st)
 	uint8_t sum[DIGESTS_AT_ONCE][SHA256_SIZE];
 
 	if (digests_find(m->how->known, st->st_ino, size, 0, sum[0]))
-		for (uint64_t n = 0; n * DIGESTS_PIECE < size && digests_find(m->how->known, st->st_ino, size, n, sum[0]); n++)
+		for (uint64_t n = 0;
+		     n * DIGESTS_PIECE < size && digests_find(m->how->known, st->st_ino, size, n, sum[0]); n++)
 			add_piece(m, n, sum[0]);
 	else
 		while (at < size) {
@@ -126,7 +128,7 @@ static int sum_pieces(struct sum *m, int fd, const struct stat *st)
 	return 0;
 }
 
-/* Files that are larger have sums of pieces. */
+/* Files above this size have sums of pieces. */
 static uint64_t least(const struct sum *m)
 {
 	return m->how->large ? DIGESTS_LARGE : 0;
@@ -141,12 +143,13 @@ static int sum_data(struct sum *m, int fd, const struct stat *st)
 	return m->how->large ? sum_large(m, fd, st) : sum_pieces(m, fd, st);
 }
 
-/* Whatever is known has no attributes, and needs not be opened. */
+/* Files with known sums have no attributes, so they need not be opened. */
 static bool is_known(const struct sum *m, const struct stat *st)
 {
 	uint8_t sum[SHA256_SIZE];
 
-	return (uint64_t)st->st_size > least(m) && digests_find(m->how->known, st->st_ino, (uint64_t)st->st_size, 0, sum);
+	return (uint64_t)st->st_size > least(m) &&
+	       digests_find(m->how->known, st->st_ino, (uint64_t)st->st_size, 0, sum);
 }
 
 static int sum_file(struct sum *m, int dir, const char *name, const struct stat *st)
@@ -214,9 +217,9 @@ static int sum_entry(struct sum *m, struct walk *w, const char *name)
 	add_u64(m, (uint64_t)which);
 	if (!first)
 		return 0;
-	return S_ISREG(st.st_mode)   ? sum_file(m, w->fd, name, &st)
-	       : S_ISLNK(st.st_mode) ? sum_symlink(m, w->fd, name)
-				     : 0;
+	return S_ISREG(st.st_mode) ? sum_file(m, w->fd, name, &st) :
+	       S_ISLNK(st.st_mode) ? sum_symlink(m, w->fd, name) :
+				     0;
 }
 
 int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_facts *ret)
@@ -244,11 +247,11 @@ int tree_sum(const struct tree_sum *how, int dir, struct sha256 *s, struct tree_
 		const char *name = walk_next(&w);
 
 		if (name) {
-			r = how->stop && __atomic_load_n(how->stop, __ATOMIC_RELAXED) ? -ECANCELED
-										      : sum_entry(&m, &w, name);
+			r = how->stop && __atomic_load_n(how->stop, __ATOMIC_RELAXED) ? -ECANCELED :
+											sum_entry(&m, &w, name);
 			continue;
 		}
-		add_u64(&m, UINT64_MAX); /* the end of a folder: no name is as long */
+		add_u64(&m, UINT64_MAX); /* marks the end of a folder: no name has this length */
 		r = w.depth == 1 ? 1 : walk_up(&w);
 	}
 	walk_done(&w);

@@ -1,3 +1,4 @@
+/* Walks through a tree of folders by descriptors, without recursion. */
 #include "layers/walk.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -6,7 +7,7 @@
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-/* As the kernel writes it. */
+/* An entry as getdents64() returns it. */
 struct entry {
 	uint64_t ino;
 	int64_t off;
@@ -63,7 +64,7 @@ static int read_names(struct walk *w, struct walk_level *l)
 	return r;
 }
 
-/* The folder that ->fd is. */
+/* Adds a level for the folder ->fd. */
 static int push(struct walk *w)
 {
 	struct walk_level *l;

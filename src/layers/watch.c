@@ -1,3 +1,4 @@
+/* Inotify watches on the folders of layers, shared fairly between them. */
 #include "layers/watch.h"
 #include "base/base.h"
 #include "base/id.h"
@@ -12,28 +13,29 @@
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define WHAT                                                                                                           \
-	(IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF |  \
-	 IN_MOVE_SELF | IN_ONLYDIR)
+	(IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE |                \
+	 IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
 #define KEY 16
-#define LEAST 8192U /* as many there are at least, if nobody has changed that */
+#define LEAST 8192U /* the kernel's default minimum of watches */
 
 struct watched {
 	char id[ID_SIZE];
-	uint64_t number; /* never used twice: who has walked for long knows whether it is still the same */
-	bool whole; /* all its folders are watched, or will be in a moment */
+	/* never used twice: a thread that has walked a large tree checks by it whether the entry is still the same */
+	uint64_t number;
+	bool whole; /* all its folders are watched, or are being added */
 	bool touched;
 	int *wd;
 	size_t count, room;
 };
 
 struct watch {
-	pthread_mutex_t lock; /* of all below; held from a watch's making until it is known whose it is */
+	pthread_mutex_t lock; /* protects all below; held from adding a watch until the map has it */
 	int fd; /* or -errno */
 	struct map by_id; /* of a layer → struct watched */
 	struct map by_wd; /* → the same */
-	uint64_t last; /* number */
-	size_t count, most; /* of watches */
-	bool told; /* that there are no more watches */
+	uint64_t last; /* the last ->number */
+	size_t count, most; /* watches in use, and the limit */
+	bool told; /* the warning about missing watches was logged */
 };
 
 static void wd_key(int wd, char key[KEY])
@@ -41,7 +43,7 @@ static void wd_key(int wd, char key[KEY])
 	snprintf(key, KEY, "%d", wd);
 }
 
-/* The kernel counts them for the user, who is root: others of his, of the machine's own, must not be left without. */
+/* The kernel counts watches per user, which is root here: other programs of root, the host's own, need some, too. */
 static size_t half(void)
 {
 	unsigned long long all;
@@ -100,7 +102,7 @@ static void tell(struct watch *w, const char *id, int why)
 	w->told = true;
 }
 
-/* ->lock is held. */
+/* Called with ->lock held. */
 static void forget(struct watch *w, const char *id)
 {
 	struct watched *x = map_del(&w->by_id, id);
@@ -128,8 +130,8 @@ void watch_free(struct watch *w)
 }
 
 /*
- * A place for one more of @x. When there is none, whose folders are the most goes without, so that nobody who makes a
- * great many of them takes it from all others.
+ * Makes room for one more watch of @x. When there is none, the layer with the most folders loses its watches, so that a
+ * tenant with a very large layer does not take those of all others.
  */
 static int make_place(struct watch *w, const struct watched *x)
 {
@@ -147,7 +149,7 @@ static int make_place(struct watch *w, const struct watched *x)
 	return 0;
 }
 
-/* The folder @fd. ->lock is held. */
+/* Adds a watch on the folder @fd. Called with ->lock held. */
 static int add(struct watch *w, struct watched *x, int fd)
 {
 	char path[32], key[KEY];
@@ -172,7 +174,7 @@ static int add(struct watch *w, struct watched *x, int fd)
 	return map_put(&w->by_wd, key, x);
 }
 
-/* Whose @id is meanwhile: it may be forgotten, or begun anew, while we walk. */
+/* Adds a watch if the entry of @id is still the same: it may be forgotten, or started anew, while this thread walks. */
 static int add_if(struct watch *w, const char *id, uint64_t number, int fd)
 {
 	struct watched *is;
@@ -218,7 +220,7 @@ static int add_all(struct watch *w, int store, const char *id, uint64_t number)
 	return r;
 }
 
-/* A new one, watched by nobody yet. NULL: no memory, and there is none of that id. */
+/* Adds a new entry without watches. NULL: no memory, and there is no entry of that id. */
 static struct watched *begin(struct watch *w, const char *id)
 {
 	struct watched *x;
@@ -262,51 +264,41 @@ void watch_expect(struct watch *w, const char *id)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static void watch_as(struct watch *w, int store, const char *id, uint64_t number)
+/* Adds all watches of an entry: a @fresh one, or the one that was expected, unless another thread has done it. */
+static void watch_all(struct watch *w, int store, const char *id, bool fresh)
 {
-	struct watched *is;
-	int r = add_all(w, store, id, number);
+	struct watched *x;
+	uint64_t number;
+	int r;
 
+	if (!w || w->fd < 0)
+		return;
+	pthread_mutex_lock(&w->lock);
+	x = fresh ? begin(w, id) : map_get(&w->by_id, id);
+	number = x && (fresh || (x->whole && !x->count)) ? x->number : 0;
+	pthread_mutex_unlock(&w->lock);
+	if (!number)
+		return;
+	r = add_all(w, store, id, number);
 	if (r < 0) {
 		blind(w, id, number, r);
 		return;
 	}
 	pthread_mutex_lock(&w->lock);
-	is = map_get(&w->by_id, id);
-	if (is && is->number == number)
-		is->whole = true;
+	x = map_get(&w->by_id, id);
+	if (x && x->number == number)
+		x->whole = true;
 	pthread_mutex_unlock(&w->lock);
 }
 
 void watch_expected(struct watch *w, int store, const char *id)
 {
-	const struct watched *x;
-	uint64_t number;
-
-	if (!w || w->fd < 0)
-		return;
-	pthread_mutex_lock(&w->lock);
-	x = map_get(&w->by_id, id);
-	/* It may be gone meanwhile, or was compared, and is watched for that. */
-	number = x && x->whole && !x->count ? x->number : 0;
-	pthread_mutex_unlock(&w->lock);
-	if (number)
-		watch_as(w, store, id, number);
+	watch_all(w, store, id, false);
 }
 
 void watch_layer(struct watch *w, int store, const char *id)
 {
-	const struct watched *x;
-	uint64_t number;
-
-	if (!w || w->fd < 0)
-		return;
-	pthread_mutex_lock(&w->lock);
-	x = begin(w, id);
-	number = x ? x->number : 0;
-	pthread_mutex_unlock(&w->lock);
-	if (number)
-		watch_as(w, store, id, number);
+	watch_all(w, store, id, true);
 }
 
 static void take(struct watch *w, const struct inotify_event *e)

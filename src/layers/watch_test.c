@@ -11,7 +11,7 @@
 static const char id[] = "0000aaaaaaaaaaaaaaaaaaaa";
 static char store_path[64];
 
-/* A store with one layer: a file deep inside, and a manifest. */
+/* Makes a store with one layer: a file in a nested folder, and a manifest. */
 static int make_store(void)
 {
 	int dir, fd;
@@ -63,7 +63,8 @@ static void remove_folder(int dir)
 
 TEST(whatever_is_changed_is_told_until_it_is_watched_anew)
 {
-	static void (*const changes[])(int dir) = { change_byte, change_mode, add_name, rename_file, remove_file, remove_folder };
+	static void (*const changes[])(int dir) = { change_byte, change_mode, add_name,
+						    rename_file, remove_file, remove_folder };
 	AUTO_CLOSE int dir = make_store();
 	struct watch *w = watch_new(0);
 	char text[4];
@@ -83,25 +84,25 @@ TEST(whatever_is_changed_is_told_until_it_is_watched_anew)
 
 		CHECK_EQ(read(fd, text, sizeof(text)), 0);
 	}
-	CHECK_EQ(watch_look(w, id), WATCH_QUIET); /* who only reads changes nothing */
+	CHECK_EQ(watch_look(w, id), WATCH_QUIET); /* reading changes nothing */
 	watch_forget(w, id);
 	CHECK_EQ(watch_look(w, id), WATCH_BLIND);
 	watch_expected(w, dir, id);
-	CHECK_EQ(watch_look(w, id), WATCH_BLIND); /* it was not */
+	CHECK_EQ(watch_look(w, id), WATCH_BLIND); /* it was never watched */
 	watch_expect(w, id);
 	CHECK_EQ(watch_look(w, id), WATCH_QUIET);
 	watch_expected(w, dir, id);
 	CHECK_EQ(unlinkat(dir, "0000aaaaaaaaaaaaaaaaaaaa/manifest", 0), 0);
 	CHECK_EQ(watch_look(w, id), WATCH_TOUCHED);
 	watch_layer(w, dir, "0000bbbbbbbbbbbbbbbbbbbb");
-	CHECK_EQ(watch_look(w, "0000bbbbbbbbbbbbbbbbbbbb"), WATCH_BLIND); /* there is none */
+	CHECK_EQ(watch_look(w, "0000bbbbbbbbbbbbbbbbbbbb"), WATCH_BLIND); /* there is no such layer */
 	watch_free(w);
 	watch_free(NULL);
 	CHECK_EQ(tree_remove(dir, id), 0);
 	CHECK_EQ(rmdir(store_path), 0);
 }
 
-/* Nobody's layer of many folders takes the watches from all others, and those of the machine. */
+/* A layer of many folders must not take the watches of all other layers, or of the host. */
 TEST(where_watches_are_few_the_layer_of_the_most_folders_goes_without)
 {
 	static const char many[] = "0000cccccccccccccccccccc";
@@ -119,7 +120,7 @@ TEST(where_watches_are_few_the_layer_of_the_most_folders_goes_without)
 	watch_layer(w, dir, id);
 	CHECK_EQ(watch_look(w, id), WATCH_QUIET);
 	CHECK_EQ(watch_look(w, many), WATCH_BLIND);
-	/* Again and again: neither takes another's place, nor are places lost. */
+	/* Repeated, since no layer may take another's place, and no places may be lost. */
 	for (int i = 0; i < 3; i++) {
 		watch_layer(w, dir, many);
 		CHECK_EQ(watch_look(w, many), WATCH_BLIND);

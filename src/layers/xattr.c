@@ -1,3 +1,4 @@
+/* Copies, sums up and packs extended attributes, with ids shifted where they contain some. */
 #include "layers/xattr.h"
 #include "base/base.h"
 #include "layers/tree.h"
@@ -12,13 +13,14 @@
 static_assert(LIST_MAX + VALUE_MAX <= XATTR_BUF && XATTR_BUF <= TREE_BUF, "one buffer does for all");
 
 /*
- * Of overlay's own, only what hides something below: the others (where a file was copied up from, counts of names)
- * speak of the mount they were made in.
+ * Of overlay's own attributes, only those that hide lower files: the others (origin of a copy-up, link counts) refer to
+ * the mount they were made in.
  */
 static bool wanted(const char *name)
 {
-	static const char *const known[] = { "security.capability", "system.posix_acl_access", "system.posix_acl_default",
-					     "trusted.overlay.opaque", "trusted.overlay.whiteout", "trusted.overlay.redirect" };
+	static const char *const known[] = { "security.capability",	 "system.posix_acl_access",
+					     "system.posix_acl_default", "trusted.overlay.opaque",
+					     "trusted.overlay.whiteout", "trusted.overlay.redirect" };
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
 		if (!strcmp(name, known[i]))
@@ -37,7 +39,10 @@ static void put32(uint8_t *p, uint32_t v)
 		p[i] = (uint8_t)(v >> (8 * i));
 }
 
-/* Version 3 names the id that is root where they count. Root of every sandbox is what version 2 says. */
+/*
+ * Version 3 names the id that is root in the user namespace where they are valid. Version 2 is valid for root of every
+ * sandbox.
+ */
 static size_t shift_caps(uint8_t *v, size_t n, uint32_t base)
 {
 	uint32_t magic;
@@ -51,7 +56,7 @@ static size_t shift_caps(uint8_t *v, size_t n, uint32_t base)
 	return XATTR_CAPS_SZ_2;
 }
 
-/* A version, then entries of tag, rights and id: tags 2 and 8 name a user and a group. */
+/* An access list is a version, then entries of tag, rights and id: tags 2 and 8 name a user and a group. */
 static void shift_acl(uint8_t *v, size_t n, uint32_t base)
 {
 	for (size_t at = 4; at + 8 <= n; at += 8) {
@@ -62,7 +67,10 @@ static void shift_acl(uint8_t *v, size_t n, uint32_t base)
 	}
 }
 
-/* ext4 and others keep all attributes of a file in one block, and say ENOSPC when that is full: so the disk may have room. */
+/*
+ * ext4 and others keep all attributes of a file in one block, and return ENOSPC when that is full: the disk itself may
+ * have room.
+ */
 static bool has_room(int fd)
 {
 	const int was = errno;
@@ -88,7 +96,7 @@ static int copy_one(int from, int to, const char *name, uint32_t base, uint8_t *
 	return errno == ENOSPC && has_room(to) ? -ERANGE : -errno;
 }
 
-/* The names, in @ret of LIST_MAX bytes. Filesystems without any have none. */
+/* Reads the names into @ret of LIST_MAX bytes. A filesystem without attributes has none. */
 static ssize_t list(int fd, char *ret)
 {
 	ssize_t n = flistxattr(fd, ret, LIST_MAX);

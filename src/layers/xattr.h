@@ -1,4 +1,4 @@
-/* Extended attributes of a layer's files: those that still mean the same in another sandbox. */
+/* Extended attributes of a layer's files: those that are valid in another sandbox. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -6,21 +6,21 @@
 
 #include "base/sha256.h"
 
-#define XATTR_BUF (192U << 10) /* what each needs to work with */
+#define XATTR_BUF (192U << 10) /* size of the buffers below */
 
 /*
- * user.*, file capabilities (for the ids above @uid_base), access lists and overlay's marks of what hides what.
- * -ERANGE: the file system of @to does not store that many bytes of them for one file.
+ * Copies user.*, file capabilities (for the ids above @uid_base), access lists and overlay's marks that hide lower
+ * files. -ERANGE: the filesystem of @to does not store that many bytes of attributes for one file.
  */
 int xattr_copy(int from, int to, uint32_t uid_base, char *buf);
-/* If it has none of these: cheaply, so one with very long lists of others counts as having some. */
+/* Whether it has none of these. Fast, so a file with a very long list of other attributes counts as having some. */
 bool xattr_none(int fd);
-/* Takes away the rights a new file or folder has from the folder it was made in. */
+/* Removes the access list that a new file or folder has inherited from its folder. */
 int xattr_disinherit(int fd);
-/* Adds the same ones to @s, by name. */
+/* Adds these attributes to @s, in the order of names. */
 int xattr_sum(int fd, char *buf, struct sha256 *s);
 /*
- * The same ones without overlay's, by name, as proto/change.h has them; @uid_base 0: ids are right already. How many bytes
- * of @ret, -EMSGSIZE when they are more than @room.
+ * Writes these attributes without overlay's, in the order of names, in the format of proto/change.h; @uid_base 0: ids
+ * are not shifted. The number of bytes in @ret, -EMSGSIZE when they are more than @room.
  */
 long xattr_pack(int fd, uint32_t uid_base, char *buf, uint8_t *ret, size_t room);

@@ -1,3 +1,4 @@
+/* Reads and drops capabilities. */
 #include "linux/caps.h"
 #include "base/base.h"
 #include "base/sys.h"

@@ -1,3 +1,4 @@
+/* Makes, limits, reads, freezes and removes control groups. */
 #include "linux/cgroup.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -303,10 +304,10 @@ static int missing(const struct cgroup_host *h, unsigned lack, struct err *e)
 		err_remedy(e, "%s", lift);
 	} else if (w.v1) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			"%s: the %s controller is not available (no write access to the control group in cgroup v1 "
-			"hierarchy '%s')",
-			what, controllers[id].v1, controllers[id].v1);
-		err_remedy(e, "%s, or %s", h->root ? "mount it writable (in a container, as with --privileged)" : "run as root", lift);
+			"%s: the %s controller is not available (no write access to cgroup v1 hierarchy '%s')", what,
+			controllers[id].v1, controllers[id].v1);
+		err_remedy(e, "%s, or %s",
+			   h->root ? "mount it writable (in a container, as with --privileged)" : "run as root", lift);
 	} else if (w.v2) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
 			"%s: the %s controller is not available (cgroup v2 does not delegate it to %s)", what,
@@ -402,10 +403,9 @@ static int stat_pids(int dir, struct cgroup_stat *s)
 {
 	unsigned long long v;
 	char text[256];
+	int r = fd_get_u64(dir, "pids.current", &v);
 	ssize_t n;
-	int r;
 
-	r = fd_get_u64(dir, "pids.current", &v);
 	if (r < 0)
 		return r;
 	s->pids = v;
@@ -417,20 +417,21 @@ static int stat_pids(int dir, struct cgroup_stat *s)
 	return n < 0 ? (int)n : cgroup_parse_kv(text, "max", &s->pids_refused);
 }
 
-int cgroup_recycle(const struct cgroup_host *h, const struct cgroup *c)
+int cgroup_recycle(const struct cgroup_host *h, struct cgroup *c)
 {
 	struct cgroup_stat s = { 0 };
 	int r;
 
-	if (!ops_of(h)->recycle)
-		return -EOPNOTSUPP;
 	if (c->parked)
-		return -EBUSY; /* nobody could join it */
+		return -EBUSY; /* a parked group cannot be joined */
 	if (c->mask & CGROUP_BIT(CGROUP_PIDS)) {
 		r = stat_pids(dir_of(h, c, CGROUP_PIDS), &s);
 		if (r < 0)
 			return r;
-		/* Its peak cannot be set back: only one that any sandbox reaches is left standing. */
+		/*
+		 * Its peak cannot be reset, so a group is only used again if its peak is one that any sandbox
+		 * reaches.
+		 */
 		if (s.pids || s.pids_refused || s.pids_peak > RECYCLE_PIDS)
 			return -EBUSY;
 	}
@@ -532,13 +533,15 @@ int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const stru
 
 int cgroup_stat(const struct cgroup_host *h, const struct cgroup *c, struct cgroup_stat *ret)
 {
+	const struct cgroup *own = c;
 	AUTO(cgroup_done) struct cgroup tmp;
 	struct cgroup_stat s = { 0 };
 	int r = cgroup_unpark(h, &c, &tmp);
 
 	if (!r)
 		r = ops_of(h)->stat(c, &s);
-
+	s.cpu_usec -= s.cpu_usec < own->cpu_base ? s.cpu_usec : own->cpu_base;
+	s.throttled_usec -= s.throttled_usec < own->throttled_base ? s.throttled_usec : own->throttled_base;
 	if (!r && c->mask & CGROUP_BIT(CGROUP_PIDS))
 		r = stat_pids(dir_of(h, c, CGROUP_PIDS), &s);
 	/* The kernel counts a refused fork where it was tried: version 1 always, version 2 before 6.11. */
@@ -569,7 +572,10 @@ int cgroup_freeze(const struct cgroup_host *h, const struct cgroup *c, struct er
 			ops_of(h)->thaw(c);
 			if (r != -ETIMEDOUT)
 				return err_sys(e, ERR_INTERNAL, r, "freeze control group '%s'", c->name);
-			/* They run again. Whoever asked can do so later: nothing here was too slow to answer. */
+			/*
+			 * Processes are thawed and run again. The caller may retry: the failure is final for this call
+			 * only.
+			 */
 			err_set(e, ERR_REFUSED, r, "a process cannot be stopped: the kernel was busy with it for %d s",
 				FREEZE_MS / 1000);
 			err_remedy(e, "try again when the process no longer waits for a disk or a file system");
@@ -612,7 +618,7 @@ int cgroup_kill(const struct cgroup_host *h, const struct cgroup *c)
 			r = -ETIMEDOUT;
 			break;
 		}
-		/* Someone who forks faster than we kill: no more forks, then. */
+		/* A process that forks faster than it can be killed gets a limit of no more forks. */
 		if (round == 2 && pids >= 0 && fd_get(pids, "pids.max", max, sizeof(max)) > 0)
 			fd_put(pids, "pids.max", "0");
 		cgroup_wait_a_little(round);
@@ -737,7 +743,7 @@ static int each_group(int dir, const char *name, void *arg)
 			continue;
 		fd = sys_openat(x->h->base[i], name, O_PATH | O_CLOEXEC, 0);
 		if (fd >= 0)
-			return 0; /* was told already, from there */
+			return 0; /* found in that hierarchy before */
 	}
 	return x->fn(name, x->arg);
 }

@@ -22,7 +22,8 @@ enum cgroup_controller {
 	CGROUP_CONTROLLERS
 };
 #define CGROUP_BIT(c) (1U << (c))
-#define CGROUP_SHOWN_V2 (1U << 16) /* together with these, in messages that name an agent's groups: they are of version 2 */
+/* together with these, in messages that name an agent's groups: they are of version 2 */
+#define CGROUP_SHOWN_V2 (1U << 16)
 #define CGROUP_SHOWN_MADE (1U << 17) /* they are mounted in the base that it gets (engine/image/group_tree.h) */
 
 /* Where groups are made on this host. Version 1: one folder per hierarchy (cpu and cpuacct may share one). */
@@ -57,6 +58,8 @@ struct cgroup {
 	int join[CGROUP_CONTROLLERS]; /* v1: `tasks` opened for writing, in the first njoin places; v2: njoin == 0 */
 	unsigned njoin;
 	bool parked; /* none of these is open: each call opens what it needs */
+	uint64_t cpu_base,
+		throttled_base; /* v2: what an earlier sandbox used in the same group; cgroup_stat() leaves it out */
 };
 
 struct cgroup_stat { /* what the controllers in the mask report; 0 otherwise */
@@ -100,8 +103,8 @@ void cgroup_done(struct cgroup *c); /* closes descriptors, keeps the folders */
 void cgroup_park(struct cgroup *c);
 
 /*
- * ERR_UNSUPPORTED with a remedy when a wanted limit has no controller in @c->mask, or when memory is to be limited
- * while the host has swap that can't be forbidden. Limits not set are left as they are. May be called again.
+ * ERR_UNSUPPORTED with a remedy when a limit in @l has no controller in @c->mask, or when memory is to be limited while
+ * the host has swap that cannot be forbidden. Limits that are not set are left as they are. May be called again.
  */
 int cgroup_limit(const struct cgroup_host *h, const struct cgroup *c, const struct cgroup_limits *l, struct err *e);
 int cgroup_stat(const struct cgroup_host *h, const struct cgroup *c, struct cgroup_stat *ret);
@@ -121,11 +124,11 @@ int cgroup_kill_now(const struct cgroup_host *h, const char *name);
 
 /*
  * Makes a group without processes as good as a new one with the same limits: memory peak and CPU time at 0,
- * nothing charged to it. Time it was throttled, and a peak of few processes, stay. -EOPNOTSUPP where that cannot be
- * done (version 2), -EBUSY when it has a past: an OOM kill, a refused fork, members, memory that stays. Then it is to
- * be removed.
+ * nothing charged to it. Time it was throttled (version 1), a peak of few processes and (version 2) a peak of little memory
+ * stay. -EBUSY when it has a past: an OOM kill, a refused fork, members, memory that stays, a peak that is more than that. Then
+ * it is to be removed.
  */
-int cgroup_recycle(const struct cgroup_host *h, const struct cgroup *c);
+int cgroup_recycle(const struct cgroup_host *h, struct cgroup *c);
 
 /*
  * Removes the folders, children first. -EBUSY while a member is left; the caller retries (cgroup_remove_wait does, for

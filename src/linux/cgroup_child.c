@@ -1,3 +1,4 @@
+/* Control groups inside a sandbox's own. */
 #include "linux/cgroup.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -37,9 +38,10 @@ static void put_name(char *out, uint32_t n, const char *file)
 }
 
 /*
- * Version 1 compares user ids and looks at no file's owner. Version 2 wants the right to write the file of the group that
- * both groups are below: @parent's own, for who is in the sandbox; one that is root's, for who is not. Capabilities would
- * count as that right, so there it is opened without any.
+ * Opens the file by which processes are moved into a group. Version 1 compares user ids and ignores the file's owner.
+ * Version 2 requires the right to write the file of the common parent of both groups: @parent's own for a process that
+ * is in the sandbox, one of root's for a process that is not. Capabilities would grant that right, so there the file is
+ * opened without.
  */
 static int open_as(const struct cgroup_host *h, int parent, const char *name, uid_t by)
 {
@@ -140,7 +142,7 @@ static int child_kill(const struct cgroup_host *h, const struct cgroup *c, uint3
 		if (r != 0)
 			return r < 0 ? r : 0;
 		if (once || clock_mono_ns() > until)
-			return 0; /* all were told, and nobody can fork */
+			return 0; /* all were killed, and none can fork */
 		cgroup_wait_a_little(round);
 	}
 }
@@ -163,7 +165,10 @@ int cgroup_child_empty(const struct cgroup_host *h, const struct cgroup *c, uint
 	return parent < 0 ? parent : look(h, parent, n);
 }
 
-/* Who was in the middle of a fork when its group was killed left a child that nobody had told: it cannot fork, but runs. */
+/*
+ * Kills what a fork left behind: if a process was forking when its group was killed, the child was not in the list. It
+ * cannot fork, but it runs.
+ */
 static void kill_late(int parent, uint32_t n)
 {
 	AUTO_CLOSE int dir = -1;
@@ -213,6 +218,11 @@ int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, ui
 		return -errno;
 	if (st.st_nlink != 3)
 		return -EBUSY;
+	if (h->version == 2) {
+		const int empty = look(h, parent, n);
+
+		return empty == 1 ? 0 : empty < 0 ? empty : -EBUSY;
+	}
 	put_name(name, n, "pids.events");
 	len = fd_get(parent, name, text, sizeof(text));
 	if (len < 0)

@@ -27,11 +27,11 @@ struct cgroup_ops {
 	int (*freeze)(const struct cgroup *c); /* asks again; 1 when frozen by now, 0 when not yet */
 	int (*thaw)(const struct cgroup *c);
 	int (*kill)(const struct cgroup *c); /* one round: 1 when no process is left, 0 when one may be */
-	int (*recycle)(const struct cgroup *c); /* NULL: cannot */
+	int (*recycle)(struct cgroup *c);
 };
 extern const struct cgroup_ops cgroup_v1_ops, cgroup_v2_ops;
 
-/* What discovery goes on: the text of /proc/self/cgroup, and the name of the base folder. */
+/* Input of the discovery: the text of /proc/self/cgroup, and the name of the base folder. */
 struct cgroup_seen {
 	const char *own;
 	const char *base;

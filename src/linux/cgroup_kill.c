@@ -1,3 +1,4 @@
+/* Kills the members of a control group. */
 #include "base/base.h"
 #include "base/fd.h"
 #include "base/sys.h"
@@ -96,7 +97,7 @@ static int kill_some(int dir, const pid_t *pids, size_t n)
 		if (q < 0 && q != -ESRCH)
 			r = q;
 		if (!pids[i])
-			r = -ESRCH; /* not in our pid namespace: nobody we could kill */
+			r = -ESRCH; /* not in our pid namespace, so it cannot be killed from here */
 		if (fds[i] >= 0)
 			fd_close(fds[i]);
 	}
@@ -104,8 +105,8 @@ static int kill_some(int dir, const pid_t *pids, size_t n)
 }
 
 /*
- * All of them are told in every round: on a busy machine those told first may be there for long, and whoever stands
- * behind them in the list must not live for that.
+ * Sends SIGKILL to all of them in every round: on a busy machine, the first ones may take long to end, and those behind
+ * them in the list must not live on for that.
  */
 int cgroup_kill_members(int dir)
 {

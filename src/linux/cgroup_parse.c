@@ -1,3 +1,4 @@
+/* Parses the files of control groups. */
 #include "linux/cgroup_parse.h"
 #include "base/base.h"
 #include "linux/cgroup.h"
@@ -48,7 +49,8 @@ static int unescape(struct span s, char *ret, size_t size)
 	for (size_t i = 0; i < s.len; i++) {
 		char c = s.p[i];
 
-		if (c == '\\' && s.len - i > 3 && is_octal(s.p[i + 1]) && is_octal(s.p[i + 2]) && is_octal(s.p[i + 3])) {
+		if (c == '\\' && s.len - i > 3 && is_octal(s.p[i + 1]) && is_octal(s.p[i + 2]) &&
+		    is_octal(s.p[i + 3])) {
 			c = (char)((s.p[i + 1] - '0') * 64 + (s.p[i + 2] - '0') * 8 + (s.p[i + 3] - '0'));
 			i += 3;
 		}
@@ -97,7 +99,9 @@ int cgroup_parse_mount(const char *line, size_t len, struct cgroup_mount *ret)
 		ret->version = 2;
 	else
 		return 0;
-	if (!span_next(&rest, ' ', &field) || !span_next(&rest, ' ', &field))
+	if (!span_next(&rest, ' ', &field)) /* the source */
+		return -EINVAL;
+	if (!span_next(&rest, ' ', &field))
 		return -EINVAL;
 	ret->controllers = ret->version == 1 ? controllers_of(field) : 0;
 	r = unescape(root, ret->root, sizeof(ret->root));
@@ -189,7 +193,8 @@ uint64_t cgroup_parse_io_stat(const char *text)
 		while (span_next(&line, ' ', &word)) {
 			if (word.len < 7 || (memcmp(word.p, "rbytes=", 7) && memcmp(word.p, "wbytes=", 7)))
 				continue;
-			if (!number((struct span){ word.p + 7, word.len - 7 }, &v) && __builtin_add_overflow(sum, v, &sum))
+			if (!number((struct span){ word.p + 7, word.len - 7 }, &v) &&
+			    __builtin_add_overflow(sum, v, &sum))
 				sum = UINT64_MAX;
 		}
 	return sum;

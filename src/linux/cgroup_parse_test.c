@@ -22,7 +22,8 @@ TEST(a_v1_mount_names_its_controllers)
 
 TEST(a_joint_mount_names_both_controllers)
 {
-	CHECK_EQ(mount("32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 master:2 - cgroup cgroup rw,cpu,cpuacct"), 1);
+	CHECK_EQ(mount("32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 master:2 - cgroup cgroup rw,cpu,cpuacct"),
+		 1);
 	CHECK_EQ(m.controllers, CGROUP_BIT(CGROUP_CPU) | CGROUP_BIT(CGROUP_CPUACCT));
 }
 

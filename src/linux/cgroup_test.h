@@ -14,7 +14,7 @@
 #include "linux/cgroup_parse.h"
 
 #define ALL                                                                                                            \
-	(CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU) | CGROUP_BIT(CGROUP_CPUACCT) |    \
+	(CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU) | CGROUP_BIT(CGROUP_CPUACCT) |   \
 	 CGROUP_BIT(CGROUP_FREEZER))
 
 __attribute__((unused)) static struct cgroup_host host;
@@ -90,7 +90,7 @@ static inline void nap_ms(long ms)
 	nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
 }
 
-/* A child counts in memory shared with us, so that joined, running and frozen can be told apart. */
+/* A child counts in memory shared with us, so that joined, running and frozen can be distinguished. */
 static inline volatile unsigned *shared(void)
 {
 	static volatile unsigned *p;

@@ -124,7 +124,10 @@ static int limit_sockets(int dir, uint64_t bytes)
 	return r == -ENOENT ? 0 : r; /* a kernel without TCP */
 }
 
-/* The kernel wants memory ≤ memory+swap at every step, so the order depends on which way the limit goes. */
+/*
+ * The kernel requires memory ≤ memory+swap after every step, so the order depends on whether the limit rises or
+ * falls.
+ */
 static int limit_memory(const struct cgroup_host *h, const struct cgroup *c, uint64_t bytes, struct err *e)
 {
 	const char *const plain = "memory.limit_in_bytes", *const both = "memory.memsw.limit_in_bytes";
@@ -254,7 +257,7 @@ static int stat(const struct cgroup *c, struct cgroup_stat *s)
 
 #define RECYCLE_MEMORY (1024 * KIB) /* what the kernel itself holds a little longer: 400 to 1000 KiB after pandas */
 
-static int recycle(const struct cgroup *c)
+static int recycle(struct cgroup *c)
 {
 	uint64_t used = 0, oom = 0;
 	int r = 0;
@@ -278,7 +281,10 @@ static int recycle(const struct cgroup *c)
 	return r;
 }
 
-/* A group that does not freeze at once (a task in fork, or stopped in an odd place) may need to be told again. */
+/*
+ * Freezes the group. One that does not freeze at once (a task in fork, or stopped in an unusual place) needs a second
+ * write.
+ */
 static int freeze(const struct cgroup *c)
 {
 	const int dir = c->dir[CGROUP_FREEZER];

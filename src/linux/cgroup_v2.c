@@ -16,6 +16,9 @@ static const struct {
 	{ "cpu", "+cpu", CGROUP_BIT(CGROUP_CPU) },
 	{ "io", "+io", CGROUP_BIT(CGROUP_IO) },
 };
+#define RECYCLE_PEAK (16 * MIB)
+#define RECYCLE_HELD (2 * MIB) /* by the kernel, whose own memory counts here */
+#define RECYCLE_ROUNDS 7
 #define LIMITING (CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU))
 
 static unsigned read_list(int dir, const char *file)
@@ -31,7 +34,7 @@ static unsigned read_list(int dir, const char *file)
 	return mask;
 }
 
-/* Only the real top of the hierarchy has no type; members are in nobody's way there. */
+/* Only the real top of the hierarchy has no type; there, members do not prevent handing out controllers. */
 static bool has_members_in_the_way(int dir)
 {
 	char text[64];
@@ -44,9 +47,9 @@ static bool has_members_in_the_way(int dir)
 }
 
 /*
- * Each by itself, so that one that fails does not take the others along. -EBUSY when members are in the way. That is
- * asked first: the kernel would hand out pids and cpu all the same, but as a threaded group, whose children then take
- * no processes, and nobody could step down any more.
+ * Hands out each controller by itself, so that one that fails does not prevent the others. -EBUSY when the group has
+ * members. That is checked first: the kernel would hand out pids and cpu, but as a threaded group, whose children then
+ * accept no processes, and no member could be moved down any more.
  */
 static int enable(int dir)
 {
@@ -316,9 +319,46 @@ static int kill_round(const struct cgroup *c)
 	r = fd_put(c->dir[0], "cgroup.kill", "1");
 	if (r == -ENOENT) { /* before 5.14 */
 		r = cgroup_kill_members(c->dir[0]);
-		return r < 0 ? r : 0; /* who is in a child group is not seen here, so ask "populated" again */
+		return r < 0 ? r : 0; /* members of child groups are not listed here, so "populated" is read again */
 	}
 	return r < 0 ? r : 0;
+}
+
+/*
+ * Not every kernel can reset the peak of memory, and those that can do it for one open file only. So a group is used again
+ * if its peak is one that any sandbox reaches. CPU time is subtracted instead. The bytes of block I/O are neither.
+ */
+static int recycle(struct cgroup *c)
+{
+	unsigned long long now = 0, peak = 0;
+	struct cgroup_stat s = { 0 };
+	uint64_t killed = 0;
+	char text[256];
+	ssize_t n = fd_get(c->dir[0], "cgroup.events", text, sizeof(text));
+	int r = n < 0 ? (int)n : 0;
+
+	if (n >= 0 && (!strstr(text, "populated 0") || !strstr(text, "frozen 0")))
+		return -EBUSY;
+	if (!r && c->mask & CGROUP_BIT(CGROUP_MEMORY)) {
+		r = get_kv(c->dir[0], "memory.events", "oom_kill", &killed);
+		/* What is freed after the kernel's next grace period still counts. */
+		for (unsigned round = 0; !r && round < RECYCLE_ROUNDS; round++) {
+			r = fd_get_u64(c->dir[0], "memory.current", &now);
+			if (now <= RECYCLE_HELD)
+				break;
+			cgroup_wait_a_little(round);
+		}
+		if (!r)
+			r = fd_get_u64(c->dir[0], "memory.peak", &peak); /* since 5.19 */
+		r = r == -ENOENT ? 0 : r;
+	}
+	if (!r)
+		r = stat_cpu(c, &s);
+	if (!r && (killed || now > RECYCLE_HELD || peak > RECYCLE_PEAK || c->mask & CGROUP_BIT(CGROUP_IO)))
+		return -EBUSY;
+	c->cpu_base = s.cpu_usec;
+	c->throttled_base = s.throttled_usec;
+	return r;
 }
 
 const struct cgroup_ops cgroup_v2_ops = {
@@ -330,4 +370,5 @@ const struct cgroup_ops cgroup_v2_ops = {
 	.freeze = freeze,
 	.thaw = thaw,
 	.kill = kill_round,
+	.recycle = recycle,
 };

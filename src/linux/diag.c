@@ -1,3 +1,4 @@
+/* Finds a socket by its addresses, through sock_diag. */
 #include "linux/diag.h"
 #include "base/base.h"
 #include "linux/netlink.h"
@@ -53,7 +54,7 @@ int diag_socket(const struct diag_flow *c, struct diag_socket *ret, struct err *
 
 	if (r < 0)
 		return r;
-	/* Of datagrams the kernel wants to know who would get one, so the other way round. */
+	/* For datagrams the kernel looks up the receiver, so the addresses are exchanged. */
 	memcpy(q.id.idiag_src, c->udp ? c->remote : c->local, sizeof(q.id.idiag_src));
 	memcpy(q.id.idiag_dst, c->udp ? c->local : c->remote, sizeof(q.id.idiag_dst));
 	netlink_begin(n, SOCK_DIAG_BY_FAMILY, 0, &q, sizeof(q));

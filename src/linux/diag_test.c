@@ -111,8 +111,11 @@ TEST(who_sends_datagrams_is_found_by_his_port)
 	CHECK(sys_unshare(CLONE_NEWNET) == 0 && ns_loopback_up() == 0);
 	for (int i = 0; i < 4; i++) {
 		bool v6 = i == 1;
-		struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(53), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
-		struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(53),
+		struct sockaddr_in6 a6 = { .sin6_family = AF_INET6,
+					   .sin6_port = htons(53),
+					   .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+		struct sockaddr_in a4 = { .sin_family = AF_INET,
+					  .sin_port = htons(53),
 					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 		struct diag_flow f = { .family = v6 ? 6 : 4, .udp = true, .remote_port = 53 };
 		struct err e = { 0 };

@@ -1,3 +1,4 @@
+/* Tries what the kernel can do. */
 #include "linux/features.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -455,7 +456,7 @@ static int check_clone_into(struct feature *f)
 		say(f, "cgroup version 2 is missing; version 1 groups are joined after the start");
 		return -ENOENT;
 	}
-	a.cgroup = (uint64_t)group; /* the group we are in: nothing changes for anyone */
+	a.cgroup = (uint64_t)group; /* the group that this process is in, so nothing changes */
 	pid = sys_clone3(&a, sizeof(a));
 	if (pid == 0)
 		_exit(0);
@@ -610,6 +611,7 @@ static int check_admin(struct feature *f)
 	return yes ? 0 : -EPERM;
 }
 
+/* clang-format off */
 static const struct {
 	const char *id, *name;
 	int (*fn)(struct feature *f);
@@ -642,6 +644,7 @@ static const struct {
 	{ "loop", "loop devices", check_loop, false, "" },
 	{ "kvm", "KVM", check_kvm, false, "" },
 };
+/* clang-format on */
 static_assert(ARRAY_LEN(checks) <= FEATURES_MAX, "FEATURES_MAX");
 
 size_t features_check(struct feature *out, size_t max)
@@ -659,13 +662,15 @@ size_t features_check(struct feature *out, size_t max)
 			f->remedy[0] = '\0';
 			continue;
 		}
-		f->state = checks[i].needed || (weak_root && checks[i].fn == check_admin) ? FEATURE_MISSING : FEATURE_OPTIONAL_MISSING;
+		f->state = checks[i].needed || (weak_root && checks[i].fn == check_admin) ? FEATURE_MISSING :
+											    FEATURE_OPTIONAL_MISSING;
 		if (chroot && (r == -EPERM || r == -EINVAL)) {
 			f->remedy[0] = '\0';
 			advise(f, "not in a chroot: use the host's own root, or make this one a root (pivot_root)");
 		}
 		if (weak_root && r == -EPERM && !f->remedy[0])
-			advise(f, "give CAP_SYS_ADMIN to this container (as with --privileged), or run as another user");
+			advise(f,
+			       "give CAP_SYS_ADMIN to this container (as with --privileged), or run as another user");
 		if (!f->remedy[0])
 			advise(f, "%s", checks[i].remedy);
 	}

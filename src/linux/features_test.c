@@ -80,7 +80,7 @@ static int as_nobody(const char *id, enum feature_state *ret)
 		struct feature f[FEATURES_MAX];
 		size_t n;
 
-		/* As one who was never anybody else: with its own /proc/self. */
+		/* As a process that was never another user: with its own /proc/self. */
 		if (setgid(65534) < 0 || setuid(65534) < 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
 			_exit(100);
 		n = features_check(f, ARRAY_LEN(f));

@@ -1,3 +1,4 @@
+/* Makes the user namespace of an idmapped mount. */
 #include "linux/idmap.h"
 #include "base/base.h"
 #include "base/sys.h"

@@ -1,3 +1,4 @@
+/* Runs a few instructions in a virtual machine, to test KVM. */
 #include "linux/kvm.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -34,9 +35,10 @@ struct small {
 #define ANSWER '7'
 
 /*
- * Real mode: an addition, a word to memory and back, a loop, the sum to a port, and the halt. Whoever emulates what the
- * processor cannot do itself has something to do here, too.
+ * Real mode: an addition, a word to memory and back, a loop, the sum to a port, and the halt. It also needs
+ * instructions that some hosts have to emulate.
  */
+/* clang-format off */
 static const unsigned char code[] = {
 	0xb0, 0x03, /* mov al, 3 */
 	0xb3, 0x02, /* mov bl, 2 */
@@ -52,6 +54,7 @@ static const unsigned char code[] = {
 	0xee, /* out dx, al */
 	0xf4, /* hlt */
 };
+/* clang-format on */
 
 /* Whether this host is a machine itself. */
 static bool is_guest(void)
@@ -76,7 +79,7 @@ static int set_start(const struct small *s)
 	return r < 0 ? r : sys_ioctl(s->cpu, KVM_SET_REGS, &regs);
 }
 
-/* 1: the end, 0: goes on, -1: not what it was told to do. */
+/* 1: the end, 0: continue, -1: not the exit that the code must cause. */
 static int judge(const struct small *s, bool *said)
 {
 	const struct kvm_run *run = s->run;
@@ -103,14 +106,15 @@ static const uint32_t code[] = {
 
 static bool is_guest(void)
 {
-	return false; /* nothing tells */
+	return false; /* no register shows it */
 }
 
 static int set_start(const struct small *s)
 {
 	struct kvm_vcpu_init init = { 0 };
 	uint64_t pc = CODE_AT;
-	struct kvm_one_reg reg = { .id = KVM_REG_ARM64 | KVM_REG_SIZE_U64 | KVM_REG_ARM_CORE | KVM_REG_ARM_CORE_REG(regs.pc),
+	struct kvm_one_reg reg = { .id = KVM_REG_ARM64 | KVM_REG_SIZE_U64 | KVM_REG_ARM_CORE |
+					 KVM_REG_ARM_CORE_REG(regs.pc),
 				   .addr = (uintptr_t)&pc };
 	int r = sys_ioctl(s->vm, KVM_ARM_PREFERRED_TARGET, &init);
 

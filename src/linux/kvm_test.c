@@ -1,4 +1,4 @@
-/* Whatever this host has: the trial tells the truth about it, leaves no process, and is not taken in by other devices. */
+/* On any host: the trial's result is true, it leaves no process, and other devices do not pass for KVM. */
 #include "linux/kvm.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -39,7 +39,8 @@ TEST(who_may_not_open_it_is_told_so)
 		if (geteuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0))
 			_exit(2);
 		kvm_try_device(path, &t);
-		_exit(t.state == KVM_DENIED && strstr(t.why, "cannot be opened") && strstr(t.remedy, "group kvm") ? 0 : 1);
+		_exit(t.state == KVM_DENIED && strstr(t.why, "cannot be opened") && strstr(t.remedy, "group kvm") ? 0 :
+														    1);
 	}
 	waitpid(pid, &status, 0);
 	unlink(path);

@@ -1,9 +1,13 @@
+/* Applies rules of Landlock. */
 #include "linux/landlock.h"
 #include "base/base.h"
 #include "base/sys.h"
 
+#include <sys/stat.h>
+
 /* The header of Debian 12 stops at ABI 2, so the bits are spelled out. */
 #define FS_ALL_V1 ((1ULL << 13) - 1)
+#define FS_EXECUTE (1ULL << 0)
 #define FS_MAKE_CHAR (1ULL << 6)
 #define FS_MAKE_BLOCK (1ULL << 11)
 #define FS_REFER (1ULL << 13)
@@ -11,6 +15,7 @@
 #define FS_IOCTL_DEV (1ULL << 15)
 #define FS_READ_FILE (1ULL << 2)
 #define FS_READ_DIR (1ULL << 3)
+#define FS_OF_FILE (FS_EXECUTE | 1ULL << 1 /* write */ | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV)
 #define NET_BIND_TCP (1ULL << 0)
 #define SCOPE_ABSTRACT_UNIX (1ULL << 0)
 #define SCOPE_SIGNAL (1ULL << 1)
@@ -85,10 +90,11 @@ int landlock_restrict(void)
 	return restrict_self(abi, &a, allowed, allowed);
 }
 
-static int allow_files(uint64_t what)
+/* Of what is not in @free, @what is allowed below /. */
+static int allow_files(uint64_t free, uint64_t what)
 {
 	int abi = landlock_abi();
-	struct ruleset a = { .fs = FS_ALL_V1 | FS_REFER | (abi >= 5 ? FS_IOCTL_DEV : 0),
+	struct ruleset a = { .fs = (FS_ALL_V1 & ~free) | FS_REFER | (abi >= 5 ? FS_IOCTL_DEV : 0),
 			     .net = abi >= 4 ? NET_BIND_TCP : 0 };
 
 	if (abi <= 0)
@@ -98,10 +104,44 @@ static int allow_files(uint64_t what)
 
 int landlock_read_only(void)
 {
-	return allow_files(FS_READ_FILE | FS_READ_DIR);
+	return allow_files(0, FS_READ_FILE | FS_READ_DIR);
 }
 
 int landlock_no_files(void)
 {
-	return allow_files(0);
+	return allow_files(0, 0);
+}
+
+int landlock_no_writes(void)
+{
+	return allow_files(FS_READ_FILE | FS_READ_DIR, 0);
+}
+
+int landlock_write_below(const int *dirs, size_t n, unsigned flags)
+{
+	const uint64_t reads = FS_EXECUTE | FS_READ_FILE | FS_READ_DIR;
+	const int abi = landlock_abi();
+	struct ruleset a = { .fs = (FS_ALL_V1 & ~reads) | FS_REFER | (abi >= 3 ? FS_TRUNCATE : 0),
+			     .scoped = abi >= 6 ? SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL : 0 };
+	const uint64_t allowed = a.fs & ~(flags & LANDLOCK_NODES ? 0 : FS_MAKE_CHAR | FS_MAKE_BLOCK);
+	AUTO_CLOSE int rules = -1;
+	int r = 0;
+
+	if (abi <= 0)
+		return abi < 0 ? abi : -EOPNOTSUPP;
+	rules = sys_landlock_create_ruleset(&a, abi >= 6 ? sizeof(a) : sizeof(a.fs), 0);
+	if (rules < 0)
+		return rules;
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		struct stat st = { 0 };
+
+		if (dirs[i] < 0)
+			continue;
+		if (fstat(dirs[i], &st) < 0)
+			return -errno;
+		r = sys_landlock_add_rule(
+			rules, RULE_PATH_BENEATH,
+			&(struct path_beneath){ S_ISDIR(st.st_mode) ? allowed : allowed & FS_OF_FILE, dirs[i] });
+	}
+	return r < 0 ? r : sys_landlock_restrict_self(rules);
 }

@@ -1,5 +1,6 @@
 /* Landlock: a second lock on the filesystem, signals and abstract sockets, held by the kernel apart from mounts. */
 #pragma once
+#include <stddef.h>
 
 /*
  * The kernel's ABI version, 0 when it has none (version 1 forbids every rename between folders, so it counts as none),
@@ -18,3 +19,8 @@ int landlock_restrict(void);
  */
 int landlock_read_only(void);
 int landlock_no_files(void);
+/* Files can be read, in mounts that are attached nowhere, too; nothing else can be done to them. Otherwise as the two above. */
+int landlock_no_writes(void);
+/* Files can be read as before; they are written, made, renamed and removed below the @n folders (or files) @dirs alone (-1: none). As above. */
+#define LANDLOCK_NODES 1U /* flag: devices can be made there, too */
+int landlock_write_below(const int *dirs, size_t n, unsigned flags);

@@ -1,7 +1,8 @@
+/* Makes, clones and attaches mounts by descriptor. */
 #include "linux/mount.h"
 #include "base/base.h"
 
-/* The filesystem context holds the kernel's message ("e overlay: ...") for who asks right after a failure. */
+/* Adds the kernel's message to @e: a filesystem context keeps it ("e overlay: ...") until the next call. */
 static void explain(int ctx, const char *fs, int r, struct err *e)
 {
 	char text[160];
@@ -112,7 +113,8 @@ int mount_resize(int mnt, const char *size, const char *inodes)
 
 int mount_tree_private(void)
 {
-	const unsigned long rec = 1UL << 14, private = 1UL << 18; /* libc's header for these clashes with the kernel's */
+	/* libc's header for these clashes with the kernel's */
+	const unsigned long rec = 1UL << 14, private = 1UL << 18;
 
 	return sys_mount(NULL, "/", NULL, rec | private, NULL);
 }

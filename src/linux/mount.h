@@ -23,7 +23,10 @@ int mount_attach(int mnt, const char *target, uint64_t cookie);
 int mount_attach_at(int mnt, int target, uint64_t cookie);
 /* Change tmpfs size and inodes of a mounted instance. */
 int mount_resize(int mnt, const char *size, const char *inodes);
-/* Cuts the whole tree of our mount namespace off from others: nothing mounted here shows there, nor the other way. */
+/*
+ * Makes all mounts of this mount namespace private: a mount here does not appear elsewhere, nor one from elsewhere
+ * here.
+ */
 int mount_tree_private(void);
 /*
  * Opens a file for reading through a mount of only that file: a process that maps it sees "/" as its path, and no other

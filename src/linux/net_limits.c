@@ -1,3 +1,4 @@
+/* Writes limits of a network namespace. */
 #include "linux/net_limits.h"
 #include "base/base.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* Builds, sends and parses messages of netlink. */
 #include "linux/netlink.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -9,21 +10,29 @@
 
 #define IN_SIZE (32 * 1024)
 
-int netlink_new(int family, struct netlink **ret, struct err *e)
+int netlink_from(int fd, struct netlink **ret)
 {
-	AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
-	struct netlink *n;
+	struct netlink *n = malloc(sizeof(*n));
 
-	if (fd < 0)
-		return err_sys(e, ERR_UNSUPPORTED, -errno, "make a netlink socket (%d)", family);
-	n = malloc(sizeof(*n));
 	if (!n)
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for netlink messages");
-	n->fd = TAKE_FD(fd);
+		return -ENOMEM;
+	n->fd = fd;
 	n->seq = 0;
 	n->len = n->msg = 0;
 	n->full = false;
 	*ret = n;
+	return 0;
+}
+
+int netlink_new(int family, struct netlink **ret, struct err *e)
+{
+	AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
+
+	if (fd < 0)
+		return err_sys(e, ERR_UNSUPPORTED, -errno, "make a netlink socket (%d)", family);
+	if (netlink_from(fd, ret) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for netlink messages");
+	fd = -1;
 	return 0;
 }
 
@@ -205,7 +214,13 @@ int netlink_ask(struct netlink *n, netlink_fn *fn, void *arg)
 {
 	AUTO_FREE uint8_t *in = malloc(IN_SIZE);
 	ssize_t got;
-	int r = in ? send_out(n) : -ENOMEM;
+	int r;
+
+	/* A socket that is used again may still have the rest of an answer that was not read to its end. */
+	while (in && (got = receive(n, in, IN_SIZE)) != -EAGAIN)
+		if (got < 0 && got != -ENOBUFS && got != -EMSGSIZE)
+			return (int)got;
+	r = in ? send_out(n) : -ENOMEM;
 
 	/* A long list comes in parts, each made when the one before was read. */
 	while (r == 0 && (got = receive(n, in, IN_SIZE)) != -EAGAIN) {

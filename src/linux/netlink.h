@@ -22,6 +22,8 @@ struct netlink {
 
 /* In the network namespace the caller is in: it stays that one's. @family: NETLINK_ROUTE and so on. */
 int netlink_new(int family, struct netlink **ret, struct err *e);
+/* With a socket that was made before, by this or another process, and stays the caller's: netlink_take() before netlink_free(). */
+int netlink_from(int fd, struct netlink **ret);
 void netlink_free(struct netlink *n);
 /* Its descriptor, the caller's from now on: one of nftables that has deleted something takes a while to close. */
 int netlink_take(struct netlink *n);

@@ -1,3 +1,4 @@
+/* Builds rules of nftables. */
 #include "linux/nft.h"
 #include "base/base.h"
 
@@ -9,7 +10,7 @@
 #include <sys/socket.h>
 
 #define TYPE(x) ((NFNL_SUBSYS_NFTABLES << 8) | (x))
-#define KEY_TYPE 1 /* for who shows sets to people; the kernel only keeps it */
+#define KEY_TYPE 1 /* only for programs that display sets; the kernel just stores it */
 
 static void begin(struct nft *b, uint16_t type, uint16_t flags, uint8_t family, uint16_t res)
 {
@@ -354,14 +355,16 @@ static int read_part(void *arg, const uint8_t *body, size_t len)
 
 	if (len < sizeof(struct nfgenmsg))
 		return -EBADMSG;
-	if (netlink_find(body + sizeof(struct nfgenmsg), len - sizeof(struct nfgenmsg), NFTA_SET_ELEM_LIST_ELEMENTS, &list) < 0)
+	if (netlink_find(body + sizeof(struct nfgenmsg), len - sizeof(struct nfgenmsg), NFTA_SET_ELEM_LIST_ELEMENTS,
+			 &list) < 0)
 		return 0;
 	while (netlink_next(&list.data, &list.len, &type, &elem)) {
 		if (netlink_find(elem.data, elem.len, NFTA_SET_ELEM_KEY, &key) < 0 ||
 		    netlink_find(key.data, key.len, NFTA_DATA_VALUE, &val) < 0)
 			continue;
 		r->fn(r->arg, val.data, val.len,
-		      netlink_find(elem.data, elem.len, NFTA_SET_ELEM_EXPR, &expr) == 0 ? packets(&expr) : 0, stays(&elem));
+		      netlink_find(elem.data, elem.len, NFTA_SET_ELEM_EXPR, &expr) == 0 ? packets(&expr) : 0,
+		      stays(&elem));
 	}
 	return 0;
 }

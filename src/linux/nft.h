@@ -11,7 +11,8 @@ struct nft {
 	struct netlink *link;
 	const char *table, *chain;
 	size_t rule; /* the nest that is open */
-	const char *needs[96]; /* by message: the module of its expressions, for the error that says that it is missing */
+	/* by message: the module of its expressions, for the error that says that it is missing */
+	const char *needs[96];
 };
 
 /* Takes @link, of NETLINK_NETFILTER, for the time of the batch. */
@@ -27,7 +28,7 @@ void nft_flush(struct nft *b);
 /* A set that rules add to: keys of @key bytes, each with a counter, @size of them, forgotten after @msec. */
 void nft_set(struct nft *b, const char *name, uint32_t key, uint32_t size, uint64_t msec);
 
-/* A rule is what is between these two; it goes on from one expression to the next while they match. */
+/* A rule is what is added between these two calls; its expressions are evaluated in order, until one does not match. */
 void nft_rule(struct nft *b);
 void nft_rule_end(struct nft *b);
 

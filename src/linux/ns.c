@@ -1,3 +1,4 @@
+/* Starts a process in new namespaces. */
 #include "linux/ns.h"
 #include "base/base.h"
 

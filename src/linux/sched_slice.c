@@ -1,10 +1,11 @@
+/* Sets the time slice of a thread. */
 #include "linux/sched_slice.h"
 #include "base/base.h"
 #include "base/sys.h"
 
 #include <sched.h>
 
-/* Policy and nice value stay: who raises its own priority needs a right that it may not have. */
+/* Policy and nice value stay: raising the own priority needs a right that the thread may not have. */
 static int change(struct sys_sched_attr *a, uint64_t ns)
 {
 	a->runtime = ns;
@@ -37,7 +38,7 @@ int sched_slice_usual(void)
 	struct sys_sched_attr a = { 0 };
 	int r = sys_sched_getattr(&a);
 
-	/* Who cannot look has not made it longer either. */
+	/* If the slice cannot be read, it was not made longer either. */
 	if (r < 0 || a.policy != SCHED_OTHER || a.runtime != SLICE_LONG_NS)
 		return 0;
 	return change(&a, 0);

@@ -1,8 +1,8 @@
 /*
- * How long the scheduler lets a thread run before it looks for another. Who has a long slice gives way to anybody who
- * wakes up with a shorter one, and waits for no longer than its fair part of the CPU: for work that nobody waits for. A
- * short one is for who only hands things to the disk or the network and waits again.
- * Children inherit it. Before Linux 6.12 there is one slice for all, and nothing happens.
+ * How long the scheduler lets a thread run before it looks for another. A thread with a long slice is preempted by any
+ * thread that wakes up with a shorter one, and still gets its fair share of the CPU: for work in the background. A
+ * short slice is for a thread that only passes work to the disk or the network and waits again. Children inherit it.
+ * Before Linux 6.12 there is one slice for all, and these calls do nothing.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 /* Much less than the usual one, and the least that kernels take. */
 #define SLICE_SHORT_NS 100000ULL
 
-/* For this thread and whom it starts. 0 or -errno; then all is as it was. */
+/* For this thread and those it starts later. 0 or -errno; then nothing has changed. */
 int sched_slice_long(void);
 int sched_slice_short(void);
 /* Back to the usual one, if it is ours that is long. */

@@ -24,10 +24,10 @@ TEST(a_long_slice_is_inherited_and_given_back_and_changes_nothing_else)
 	pid_t pid;
 
 	CHECK_EQ(before.policy, SCHED_OTHER);
-	/* Who is nicer than others must stay so: lowering the value back would need a right. */
+	/* The nice value must stay as it is: lowering it back would need a right. */
 	CHECK_EQ(setpriority(PRIO_PROCESS, 0, before.nice < 19 ? before.nice + 1 : 19), 0);
 	CHECK_EQ(sched_slice_long(), 0);
-	/* Kernels before 6.12 have one slice for all, and tell none. */
+	/* Kernels before 6.12 have one slice for all, and report 0. */
 	CHECK_EQ(now().runtime, before.runtime ? SLICE_LONG_NS : 0);
 	pid = fork();
 	if (pid == 0) {

@@ -1,3 +1,4 @@
+/* Builds and loads the system call filter. */
 #include "linux/seccomp.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -9,7 +10,7 @@
 #include "tools/seccomp_filter.h"
 
 static_assert(ARRAY_LEN(seccomp_program) <= SECCOMP_PROFILE_MAX, "the filter is too long for the kernel");
-/* A memset the compiler must not drop, though nobody reads the result. */
+/* A memset that the compiler must not drop, though the result is never read. */
 static void wipe(void *p, size_t n)
 {
 	memset(p, 0, n);
@@ -36,7 +37,7 @@ int seccomp_install(uint64_t cookie)
 		prog[seccomp_cookies[i].hi].k = (uint32_t)(cookie >> 32);
 	}
 	r = install(prog, ARRAY_LEN(prog));
-	/* The kernel has its own copy; ours would lie on the stack for a later bug to find. */
+	/* The kernel has its own copy; this one would stay on the stack, where a later bug could leak it. */
 	wipe(prog, sizeof(prog));
 	return r < 0 ? r : 0;
 }

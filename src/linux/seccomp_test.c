@@ -93,6 +93,7 @@ TEST(bad_arguments_are_refused)
 
 TEST(socket_families_are_an_allowlist)
 {
+	/* clang-format off */
 	static const struct call calls[] = {
 		{ "unix stream", SYS_socket, { FAM_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0 }, 0 },
 		{ "unix seqpacket", SYS_socket, { FAM_UNIX, SOCK_SEQPACKET, 0 }, 0 },
@@ -114,6 +115,7 @@ TEST(socket_families_are_an_allowlist)
 		{ "sctp", SYS_socket, { FAM_INET, SOCK_STREAM, 132 }, -EPROTONOSUPPORT },
 		{ "seqpacket on inet", SYS_socket, { FAM_INET, SOCK_SEQPACKET, 0 }, -ESOCKTNOSUPPORT },
 	};
+	/* clang-format on */
 	int pair[2];
 	const struct call pairs[] = {
 		{ "unix pair", SYS_socketpair, { FAM_UNIX, SOCK_STREAM, 0, (unsigned long)pair }, 0 },
@@ -129,6 +131,7 @@ TEST(namespaces_cannot_be_made_or_joined)
 {
 	char buf[256] = "";
 	const unsigned long mem = (unsigned long)buf;
+	/* clang-format off */
 	const struct call calls[] = {
 		{ "unshare user", SYS_unshare, { CLONE_NEWUSER }, -EPERM },
 		{ "unshare time", SYS_unshare, { 0x80 }, -EPERM },
@@ -145,6 +148,7 @@ TEST(namespaces_cannot_be_made_or_joined)
 		{ "open_tree", SYS_open_tree, { (unsigned long)AT_FDCWD, mem, 0 }, -EPERM },
 		{ "mount_setattr", SYS_mount_setattr, { (unsigned long)AT_FDCWD, mem, 0, mem, 32 }, -EPERM },
 	};
+	/* clang-format on */
 
 	check_calls(calls, ARRAY_LEN(calls));
 }
@@ -153,6 +157,7 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 {
 	static const char none[] = "/nonexistent/cloche";
 	const unsigned long p = (unsigned long)none, bad = (unsigned long)-1;
+	/* clang-format off */
 	const struct call calls[] = {
 		/* The kernel looks for the folder before it asks for the capability: ENOENT means the filter passed. */
 		{ "chroot with cookie", SYS_chroot, { p, 0, 0, 0, 0, TEST_COOKIE }, -ENOENT },
@@ -168,6 +173,8 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 		{ "move_mount without", SYS_move_mount, { bad, p, bad, p, 0, 0 }, -EPERM },
 		{ "sethostname without", SYS_sethostname, { p, bad, 0, 0, 0, 0 }, -EPERM },
 	};
+	/* clang-format on */
+	/* clang-format off */
 	const struct call as_root[] = {
 		{ "move_mount with cookie", SYS_move_mount, { bad, p, bad, p, ~0UL, TEST_COOKIE }, -EINVAL },
 		{ "clone3 with cookie", SYS_clone3, { p, 1, 0, 0, 0, TEST_COOKIE }, -EINVAL },
@@ -181,6 +188,7 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 		{ "set_mm, one bit off", SYS_prctl, { 35, 15, p, ~0UL, 0, TEST_COOKIE ^ 2 }, -EPERM },
 		{ "sethostname with cookie", SYS_sethostname, { p, bad, 0, 0, 0, TEST_COOKIE }, -EINVAL },
 	};
+	/* clang-format on */
 
 	check_calls(calls, ARRAY_LEN(calls));
 	if (geteuid() == 0)
@@ -190,7 +198,9 @@ TEST(mount_calls_pass_only_with_the_whole_cookie)
 TEST(kernel_memory_that_no_limit_counts_is_refused)
 {
 	static char buf[65536];
-	const unsigned long mem = (unsigned long)buf, bad = ~0UL, file = (unsigned long)"/nonexistent/cloche", name = (unsigned long)"user.x";
+	const unsigned long mem = (unsigned long)buf, bad = ~0UL, file = (unsigned long)"/nonexistent/cloche",
+			    name = (unsigned long)"user.x";
+	/* clang-format off */
 	const struct call calls[] = {
 		{ "mbind", SYS_mbind, { mem, 4096, 2, mem, 8, 0 }, -EPERM },
 		{ "set_mempolicy_home_node", 450, { mem, 4096, 0, 0 }, -EPERM },
@@ -223,6 +233,7 @@ TEST(kernel_memory_that_no_limit_counts_is_refused)
 		{ "IP option 35, asked", SYS_getsockopt, { bad, 0, 35, mem, mem }, -EBADF },
 		{ "IP option of the same number", SYS_setsockopt, { bad, 0, 26, mem, 16 }, -EBADF },
 	};
+	/* clang-format on */
 
 	check_calls(calls, ARRAY_LEN(calls));
 }
@@ -231,6 +242,7 @@ TEST(dangerous_calls_are_refused_and_unknown_ones_are_absent)
 {
 	char buf[256] = "";
 	const unsigned long mem = (unsigned long)buf, here = (unsigned long)AT_FDCWD;
+	/* clang-format off */
 	const struct call calls[] = {
 		{ "io_uring_setup", SYS_io_uring_setup, { 4, mem }, -ENOSYS },
 		{ "unknown", 9999, { 0 }, -ENOSYS },
@@ -263,6 +275,7 @@ TEST(dangerous_calls_are_refused_and_unknown_ones_are_absent)
 		{ "personality, no random layout", SYS_personality, { 0x40000 }, -EPERM },
 		{ "personality, readable is executable", SYS_personality, { 0x400000 }, -EPERM },
 	};
+	/* clang-format on */
 
 	check_calls(calls, ARRAY_LEN(calls));
 }
@@ -417,8 +430,8 @@ static uint32_t model_socket(int family, int type, int proto)
 		return ERRNO(EPERM);
 	if (type != 1 && type != 2)
 		return ERRNO(ESOCKTNOSUPPORT);
-	return proto == 0 || proto == 1 || proto == 6 || proto == 17 || proto == 58 ? SECCOMP_RET_ALLOW
-										    : ERRNO(EPROTONOSUPPORT);
+	return proto == 0 || proto == 1 || proto == 6 || proto == 17 || proto == 58 ? SECCOMP_RET_ALLOW :
+										      ERRNO(EPROTONOSUPPORT);
 }
 
 /* The rules once more, as one would say them. */
@@ -437,14 +450,14 @@ static uint32_t model(int action, const __u64 *a)
 		return lo == FAM_UNIX ? SECCOMP_RET_ALLOW : ERRNO(EAFNOSUPPORT);
 	case DECIDED_CLONE:
 		return lo & (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
-			     CLONE_NEWPID | CLONE_NEWNET)
-			       ? ERRNO(EPERM)
-			       : SECCOMP_RET_ALLOW;
+			     CLONE_NEWPID | CLONE_NEWNET) ?
+			       ERRNO(EPERM) :
+			       SECCOMP_RET_ALLOW;
 	case DECIDED_UNSHARE:
 		return a[0] & ~(uint64_t)(CLONE_FS | CLONE_FILES | CLONE_SYSVSEM) ? ERRNO(EPERM) : SECCOMP_RET_ALLOW;
 	case DECIDED_IOCTL:
-		return cmd == 0x5412 || cmd == 0x541c || cmd == 0x541d || cmd == 0x5423 ? ERRNO(EPERM)
-											: SECCOMP_RET_ALLOW;
+		return cmd == 0x5412 || cmd == 0x541c || cmd == 0x541d || cmd == 0x5423 ? ERRNO(EPERM) :
+											  SECCOMP_RET_ALLOW;
 	case DECIDED_PRCTL:
 		if (lo == 35)
 			return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
@@ -457,10 +470,11 @@ static uint32_t model(int action, const __u64 *a)
 		if (cmd == 1 && (uint32_t)a[2] == 51)
 			return a[5] == 0 ? SECCOMP_RET_ALLOW : ERRNO(EPERM);
 		return (cmd == 1 && ((uint32_t)a[2] == 26 || (uint32_t)a[2] == 50 || (uint32_t)a[2] == 52)) ||
-				       (cmd == 6 && ((uint32_t)a[2] == 14 || (uint32_t)a[2] == 32 || (uint32_t)a[2] == 38)) ||
-				       (cmd == 41 && (uint32_t)a[2] == 32)
-			       ? ERRNO(ENOPROTOOPT)
-			       : SECCOMP_RET_ALLOW;
+				       (cmd == 6 &&
+					((uint32_t)a[2] == 14 || (uint32_t)a[2] == 32 || (uint32_t)a[2] == 38)) ||
+				       (cmd == 41 && (uint32_t)a[2] == 32) ?
+			       ERRNO(ENOPROTOOPT) :
+			       SECCOMP_RET_ALLOW;
 	case DECIDED_GETSOCKOPT:
 		return cmd == 6 && (uint32_t)a[2] == 35 ? ERRNO(ENOPROTOOPT) : SECCOMP_RET_ALLOW;
 	case DECIDED_SETXATTR:
@@ -489,6 +503,7 @@ static int decided(int nr)
 TEST(every_number_gets_the_verdict_of_the_table)
 {
 	/* Small values, every constant of the rules, its neighbours, and garbage above. */
+	/* clang-format off */
 	static const uint64_t values[] = {
 		0,	    1,		 2,	      3,	   4,		5,	     6,
 		7,	    8,		 9,	      10,	   11,		12,	     15,
@@ -502,6 +517,7 @@ TEST(every_number_gets_the_verdict_of_the_table)
 		100,	    108,	 109,	      116,	   120,		1024,	     65532,
 		0xffffffff, 0x100000000, 0x100000001, 0x100000002, 0x100000400, 0x100005412, 0x8000000000000000,
 	};
+	/* clang-format on */
 	size_t n = ARRAY_LEN(values);
 
 	for (int nr = 0; nr <= 600; nr++) {

@@ -37,6 +37,7 @@ static long open_socket(long family)
 
 TEST(what_nobody_needs_is_refused)
 {
+	/* clang-format off */
 	static const long refused[] = {
 		SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_acct,
 		SYS_quotactl, SYS_settimeofday, SYS_clock_settime, SYS_adjtimex, SYS_syslog, SYS_perf_event_open, SYS_keyctl,
@@ -45,6 +46,7 @@ TEST(what_nobody_needs_is_refused)
 		SYS_iopl, SYS_ioperm, SYS_modify_ldt,
 #endif
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
 		int r = error_of(call, refused[i]);
@@ -60,9 +62,10 @@ TEST(what_nobody_needs_is_refused)
 TEST(what_the_warden_needs_reaches_the_kernel)
 {
 	static const long needed[] = {
-		SYS_mount, SYS_umount2, SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_open_tree, SYS_move_mount, SYS_mount_setattr,
-		SYS_setns, SYS_pidfd_getfd, SYS_kcmp, SYS_process_vm_readv, SYS_ptrace, SYS_name_to_handle_at, SYS_bpf, SYS_clone3,
-		SYS_openat2, SYS_execveat, SYS_unshare,
+		SYS_mount,	SYS_umount2,	       SYS_fsopen, SYS_fsconfig,    SYS_fsmount, SYS_open_tree,
+		SYS_move_mount, SYS_mount_setattr,     SYS_setns,  SYS_pidfd_getfd, SYS_kcmp,	 SYS_process_vm_readv,
+		SYS_ptrace,	SYS_name_to_handle_at, SYS_bpf,	   SYS_clone3,	    SYS_openat2, SYS_execveat,
+		SYS_unshare,
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(needed); i++) {

@@ -64,12 +64,13 @@ struct socket_bpf {
 
 /* r6: the context. r0: the room of its namespace, or 0. */
 #define ROOM(namespaces)                                                                                               \
-	MOV(1, 6), CALL(get_netns_cookie), STORE64(10, -8, 0), MOV(2, 10), PLUS(2, -8), MAP(1, namespaces),           \
+	MOV(1, 6), CALL(get_netns_cookie), STORE64(10, -8, 0), MOV(2, 10), PLUS(2, -8), MAP(1, namespaces),            \
 		CALL(map_lookup_elem)
 /* r7: the room; where there is none, the call is allowed. */
 #define FIND_ROOM(namespaces) ROOM(namespaces), IF_NE(0, 0, 2), RETURN(1), MOV(7, 0)
 /* r1, r2: the table of sockets, and the cookie of this one. */
-#define SOCKET_KEY(sockets) MOV(1, 6), CALL(get_socket_cookie), STORE64(10, -8, 0), MOV(2, 10), PLUS(2, -8), MAP(1, sockets)
+#define SOCKET_KEY(sockets)                                                                                            \
+	MOV(1, 6), CALL(get_socket_cookie), STORE64(10, -8, 0), MOV(2, 10), PLUS(2, -8), MAP(1, sockets)
 
 static int bpf(int command, union bpf_attr *a)
 {
@@ -163,6 +164,7 @@ static int attach_release(const struct socket_bpf *b, int group)
 
 static int attach_setsockopt(const struct socket_bpf *b, int group)
 {
+	/* clang-format off */
 	const struct bpf_insn code[] = {
 		MOV(6, 1),
 		LOAD32(8, 6, offsetof(struct bpf_sockopt, optlen)),
@@ -201,6 +203,7 @@ static int attach_setsockopt(const struct socket_bpf *b, int group)
 		STORE32(1, 0, 4),
 		RETURN(1),
 	};
+	/* clang-format on */
 
 	return attach(group, BPF_PROG_TYPE_CGROUP_SOCKOPT, BPF_CGROUP_SETSOCKOPT, code, ARRAY_LEN(code));
 }

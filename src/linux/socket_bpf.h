@@ -15,7 +15,8 @@
 #include "base/err.h"
 #include "linux/cgroup.h"
 
-#define SOCKET_BPF_BUFFER 106496U /* what setsockopt() gives at most; the kernel doubles it, which is what sockets have anyway */
+/* what setsockopt() gives at most; the kernel doubles it, which is what sockets have anyway */
+#define SOCKET_BPF_BUFFER 106496U
 
 struct socket_bpf;
 

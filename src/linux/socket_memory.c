@@ -1,3 +1,4 @@
+/* Sums up the memory of sockets. */
 #include "linux/socket_memory.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -38,30 +39,33 @@ static void count_protocol(const char *name, uint64_t n, struct listed *l)
 		l->local += n;
 }
 
-static int read_listed(struct listed *ret)
+static int read_listed(int net, struct listed *ret)
 {
 	char text[8192], name[24];
 	struct listed l = { 0 };
 	unsigned size;
 	int n;
-	ssize_t r = fd_get(AT_FDCWD, "/proc/thread-self/net/protocols", text, sizeof(text));
+	ssize_t r = fd_get(net, "protocols", text, sizeof(text));
 
 	if (r < 0)
 		return (int)r;
 	for (const char *at = strchr(text, '\n'); at; at = strchr(at + 1, '\n'))
 		if (sscanf(at + 1, "%23s %u %d", name, &size, &n) == 3 && n > 0)
 			count_protocol(name, (uint64_t)n, &l);
+	/* Our own, that of socket_diag_open(). */
+	l.all -= l.netlink > 0;
+	l.netlink -= l.netlink > 0;
 	*ret = l;
 	return 0;
 }
 
 /* @ret_tcp: bytes of all connections of the host, in whatever namespace. */
-static int read_sockets(uint64_t *ret, uint64_t *ret_tcp)
+static int read_sockets(int net, uint64_t *ret, uint64_t *ret_tcp)
 {
 	unsigned long long n, pages = 0;
 	const char *tcp;
 	char text[1024];
-	ssize_t r = fd_get(AT_FDCWD, "/proc/thread-self/net/sockstat", text, sizeof(text));
+	ssize_t r = fd_get(net, "sockstat", text, sizeof(text));
 
 	if (r < 0)
 		return (int)r;
@@ -70,7 +74,7 @@ static int read_sockets(uint64_t *ret, uint64_t *ret_tcp)
 	tcp = strstr(text, "\nTCP: ");
 	if (!tcp || sscanf(tcp, "\nTCP: inuse %*d orphan %*d tw %*d alloc %*d mem %llu", &pages) != 1)
 		return -EBADMSG;
-	*ret = n;
+	*ret = n - (n > 0); /* without our own, that of socket_diag_open() */
 	*ret_tcp = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 	return 0;
 }
@@ -86,7 +90,8 @@ static uint64_t held(const uint8_t *attrs, size_t len, uint16_t type, uint32_t *
 	if (ret_rcvbuf)
 		*ret_rcvbuf = m[SK_MEMINFO_RCVBUF];
 	return (uint64_t)m[SK_MEMINFO_RMEM_ALLOC] + m[SK_MEMINFO_OPTMEM] + m[SK_MEMINFO_BACKLOG] +
-	       (m[SK_MEMINFO_WMEM_QUEUED] > m[SK_MEMINFO_WMEM_ALLOC] ? m[SK_MEMINFO_WMEM_QUEUED] : m[SK_MEMINFO_WMEM_ALLOC]);
+	       (m[SK_MEMINFO_WMEM_QUEUED] > m[SK_MEMINFO_WMEM_ALLOC] ? m[SK_MEMINFO_WMEM_QUEUED] :
+								       m[SK_MEMINFO_WMEM_ALLOC]);
 }
 
 struct tcp_sum {
@@ -123,7 +128,8 @@ static int add_udp(void *arg, const uint8_t *body, size_t len)
 
 	if (len < sizeof(struct inet_diag_msg))
 		return -EBADMSG;
-	*sum += held(body + sizeof(struct inet_diag_msg), len - sizeof(struct inet_diag_msg), INET_DIAG_SKMEMINFO, NULL);
+	*sum += held(body + sizeof(struct inet_diag_msg), len - sizeof(struct inet_diag_msg), INET_DIAG_SKMEMINFO,
+		     NULL);
 	return 0;
 }
 
@@ -133,7 +139,8 @@ static int add_netlink(void *arg, const uint8_t *body, size_t len)
 
 	if (len < sizeof(struct netlink_diag_msg))
 		return -EBADMSG;
-	*sum += held(body + sizeof(struct netlink_diag_msg), len - sizeof(struct netlink_diag_msg), NETLINK_DIAG_MEMINFO, NULL);
+	*sum += held(body + sizeof(struct netlink_diag_msg), len - sizeof(struct netlink_diag_msg),
+		     NETLINK_DIAG_MEMINFO, NULL);
 	return 0;
 }
 
@@ -176,9 +183,9 @@ static int ask_netlink(struct netlink *n, uint64_t *sum)
 }
 
 /*
- * The listeners tell how many connections wait, and how much each can hold. One that was reset while it waited is in no list, and
- * keeps its data until it is accepted. It cannot be told from one that was accepted while we asked: it may be full, but all
- * connections of the host have no more than @host bytes.
+ * The listeners report how many connections wait, and how much each can hold. A connection that was reset while it
+ * waited is in no list, and keeps its data until it is accepted. It looks like one that was accepted during the query:
+ * it may be full, but all connections of the host together have no more than @host bytes.
  */
 static int add_tcp_all(struct netlink *n, enum socket_which which, uint64_t host, struct socket_memory *m)
 {
@@ -210,7 +217,8 @@ static int or_hidden(int r, uint64_t sockets, struct socket_memory *m)
 	return 0;
 }
 
-static int ask_all(struct netlink *n, enum socket_which which, uint64_t host, const struct listed *l, struct socket_memory *m)
+static int ask_all(struct netlink *n, enum socket_which which, uint64_t host, const struct listed *l,
+		   struct socket_memory *m)
 {
 	int r = l->tcp ? or_hidden(add_tcp_all(n, which, host, m), l->tcp, m) : 0;
 
@@ -218,7 +226,9 @@ static int ask_all(struct netlink *n, enum socket_which which, uint64_t host, co
 		const uint64_t count = i < 2 ? l->udp : l->udplite;
 
 		if (count)
-			r = or_hidden(ask_inet(n, i % 2 ? AF_INET6 : AF_INET, i < 2 ? IPPROTO_UDP : UDPLITE, add_udp, &m->udp), count, m);
+			r = or_hidden(ask_inet(n, i % 2 ? AF_INET6 : AF_INET, i < 2 ? IPPROTO_UDP : UDPLITE, add_udp,
+					       &m->udp),
+				      count, m);
 	}
 	if (r == 0 && l->netlink)
 		r = or_hidden(ask_netlink(n, &m->netlink), l->netlink, m);
@@ -237,7 +247,14 @@ static int add_orphan(void *arg, const uint8_t *body, size_t len)
 	return 0;
 }
 
-int socket_orphans(uint64_t *ret)
+int socket_diag_open(void)
+{
+	const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int socket_orphans(const struct socket_space *s, uint64_t *ret)
 {
 	const struct inet_diag_req q = {
 		.idiag_family = AF_INET, /* both, as above */
@@ -245,39 +262,42 @@ int socket_orphans(uint64_t *ret)
 	};
 	AUTO(netlink_free) struct netlink *n = NULL;
 	uint64_t count = 0;
-	int r = netlink_new(NETLINK_SOCK_DIAG, &n, NULL);
+	int r = netlink_from(s->diag, &n);
 
 	if (r < 0)
 		return r;
 	netlink_begin(n, TCPDIAG_GETSOCK, NLM_F_DUMP, &q, sizeof(q));
 	r = netlink_ask(n, add_orphan, &count);
+	netlink_take(n);
 	if (r == 0)
 		*ret = count;
 	return r;
 }
 
-int socket_memory(enum socket_which which, uint64_t most, struct socket_memory *ret)
+int socket_memory(const struct socket_space *s, enum socket_which which, uint64_t most, struct socket_memory *ret)
 {
 	AUTO(netlink_free) struct netlink *n = NULL;
 	struct socket_memory m = { 0 };
 	uint64_t host = 0;
 	struct listed l;
-	int r = read_sockets(&m.sockets, &host);
+	int r = read_sockets(s->net, &m.sockets, &host);
 
 	if (r < 0 || !m.sockets) {
 		*ret = m;
 		return r;
 	}
-	r = read_listed(&l);
+	r = read_listed(s->net, &l);
 	if (r == 0 && m.sockets > most + l.local) {
 		m.hidden = m.sockets - l.local;
 		*ret = m;
 		return 0;
 	}
 	if (r == 0)
-		r = netlink_new(NETLINK_SOCK_DIAG, &n, NULL);
-	if (r == 0)
+		r = netlink_from(s->diag, &n);
+	if (r == 0) {
 		r = ask_all(n, which, host, &l, &m);
+		netlink_take(n);
+	}
 	if (r < 0)
 		return r;
 	m.unlisted = m.sockets > l.all ? m.sockets - l.all : 0;

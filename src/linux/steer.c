@@ -1,3 +1,4 @@
+/* Sets up the devices, routes and rules that steer streams. */
 #include "linux/steer.h"
 #include "base/base.h"
 #include "linux/nft.h"
@@ -23,7 +24,7 @@
 #define DENIED "denied"
 #define DENIED_MS (15U * 60U * 1000U)
 #define DENIED_KEY 20U /* address, IPv4 as mapped; port and two bytes of nothing */
-#define PRIORITY (-150) /* where rules that mangle stand: behind defragmentation */
+#define PRIORITY (-150) /* priority of mangling rules: after defragmentation */
 #define LOOPBACK 1 /* the index of the first interface of a namespace */
 
 #define PORT_TCP 1
@@ -37,8 +38,8 @@
 #define BACKLOG 4096
 
 /*
- * How TCP sends inside, both ways. Nothing is lost on loopback and nobody shares it: pacing, which the host may well have
- * for the world outside (bbr), only costs time there. Every kernel has this one.
+ * Congestion control inside, in both directions. Loopback loses no packets and is not shared: pacing, which the host
+ * may use for the outside (bbr), only costs time there. Every kernel has this algorithm.
  */
 #define CONGESTION "reno"
 
@@ -59,7 +60,7 @@ static const struct net own4 = { { 198, 18, 0, 2 }, 32 };
 static const struct net own6 = { { 0xfd, 0x63, 0x6c, 0x6f, 0x63, 0x68, 0, 0x65, [15] = 2 }, 128 };
 static const struct net host4 = { { 198, 18, 0, 1 }, 32 };
 static const struct net host6 = { { 0xfd, 0x63, 0x6c, 0x6f, 0x63, 0x68, 0, 0x65, [15] = 1 }, 128 };
-/* What is around those two, and names nobody. */
+/* Networks around those two addresses, which no name has. */
 static const struct net near4 = { { 198, 18 }, 24 };
 static const struct net near6 = { { 0xfd, 0x63, 0x6c, 0x6f, 0x63, 0x68, 0, 0x65 }, 112 };
 static const struct net names4 = { { 198, 18 }, 15 };
@@ -70,7 +71,10 @@ static bool rest_zero(const struct steer_rule *r)
 	const unsigned size = r->family == 4 ? 4 : 16;
 
 	for (unsigned i = 0; i < 16; i++) {
-		const unsigned bits = i >= size ? 0 : r->prefix >= 8 * (i + 1) ? 8 : r->prefix > 8 * i ? r->prefix - 8 * i : 0;
+		const unsigned bits = i >= size		       ? 0 :
+				      r->prefix >= 8 * (i + 1) ? 8 :
+				      r->prefix > 8 * i	       ? r->prefix - 8 * i :
+								 0;
 
 		if (r->addr[i] & (0xff >> bits))
 			return false;
@@ -243,7 +247,10 @@ static void rules_inside(struct nft *b)
 	nft_cmp(b, 0, NFT_IS_NOT, &syn, 1);
 	nft_accept(b);
 	nft_rule_end(b);
-	/* The listener itself is nobody's to talk to: who reached it so would seem to want an address he does not. */
+	/*
+	 * The listener's own port must not be reached directly: egress would take the listener's address for the
+	 * destination.
+	 */
 	nft_rule(b);
 	nft_proto(b, NFT_IS, IPPROTO_TCP);
 	to_ports(b, PORT_TCP, PORT_TCP);
@@ -306,8 +313,8 @@ static void rules_near(struct nft *b, uint32_t mode)
 }
 
 /*
- * When nobody listens (any more) a rule that steers does not match, and what was let through ends up at the last one:
- * never at a listener of the sandbox's own, whatever address that is on.
+ * When the listener is gone, a rule that steers does not match, and the packet reaches the last rule: never a listener
+ * of the sandbox itself, whatever its address.
  */
 static void rules_far(struct nft *b, const struct steer_rules *r)
 {
@@ -458,7 +465,10 @@ static int open_socket(enum steer_socket which)
 		if (r == 0 && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, CONGESTION, strlen(CONGESTION)) < 0)
 			r = -errno;
 	}
-	/* What is accepted has ports a server inside may want: 8080 of another host must not keep it from having 8080. */
+	/*
+	 * Accepted connections have local ports that a server inside may need: with 8080 of another host in use, it can
+	 * still bind 8080.
+	 */
 	if (r == 0 && !udp)
 		r = set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	/* Answers come from where the question went, or resolvers do not believe them. */

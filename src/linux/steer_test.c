@@ -31,7 +31,9 @@ static struct steer_rules allow(void)
 	struct steer_rules r = { .mode = STEER_ALLOW, .n = 3 };
 
 	r.rule[0] = (struct steer_rule){ .family = 4, .prefix = 16, .first = 5432, .last = 5432, .addr = { 10, 1 } };
-	r.rule[1] = (struct steer_rule){ .family = 6, .prefix = 32, .first = 1, .last = 65535, .addr = { 0x20, 1, 0xd, 0xb8 } };
+	r.rule[1] = (struct steer_rule){
+		.family = 6, .prefix = 32, .first = 1, .last = 65535, .addr = { 0x20, 1, 0xd, 0xb8 }
+	};
 	r.rule[2] = (struct steer_rule){ .family = 4, .prefix = 9, .first = 8000, .last = 8010, .addr = { 44, 128 } };
 	return r;
 }
@@ -70,7 +72,7 @@ static socklen_t address(const char *text, uint16_t port, struct sockaddr_storag
 	return sizeof(*b);
 }
 
-/* A connection that stands, or -errno. Not for ever. */
+/* An established connection, or -errno. Waits for a bounded time. */
 static int dial(const char *to, uint16_t port)
 {
 	const struct timeval soon = { .tv_sec = 5 };
@@ -157,11 +159,25 @@ TEST(the_rest_is_refused_by_the_kernel_at_once)
 		const char *to;
 		uint16_t port;
 	} no[] = {
-		{ "1.1.1.1", 443 },	   { "8.8.8.8", 53 },	  { "169.254.169.254", 80 }, { "10.0.0.1", 80 },
-		{ "10.1.0.1", 5433 },	   { "10.2.0.1", 5432 },  { "44.129.0.1", 7999 },    { "44.129.0.1", 8011 },
-		{ "44.1.0.1", 8000 },	   { "198.18.0.1", 80 },  { "198.18.0.1", 1 },	     { "198.18.0.7", 53 },
-		{ "198.20.0.1", 443 },	   { "2001:db9::1", 80 }, { "fd00:ec2::254", 80 },   { "::ffff:1.1.1.1", 443 },
-		{ "2606:4700::1111", 443 }, { HOST6, 80 },	  { NAME4, 1 },
+		{ "1.1.1.1", 443 },
+		{ "8.8.8.8", 53 },
+		{ "169.254.169.254", 80 },
+		{ "10.0.0.1", 80 },
+		{ "10.1.0.1", 5433 },
+		{ "10.2.0.1", 5432 },
+		{ "44.129.0.1", 7999 },
+		{ "44.129.0.1", 8011 },
+		{ "44.1.0.1", 8000 },
+		{ "198.18.0.1", 80 },
+		{ "198.18.0.1", 1 },
+		{ "198.18.0.7", 53 },
+		{ "198.20.0.1", 443 },
+		{ "2001:db9::1", 80 },
+		{ "fd00:ec2::254", 80 },
+		{ "::ffff:1.1.1.1", 443 },
+		{ "2606:4700::1111", 443 },
+		{ HOST6, 80 },
+		{ NAME4, 1 },
 		{ "127.0.0.1", 1 },
 	};
 	struct steer_rules r = allow();
@@ -226,7 +242,7 @@ TEST(names_are_asked_for_at_one_address_and_no_other_datagram_goes_anywhere)
 	fd_close_many(s, STEER_SOCKETS);
 }
 
-/* As egress answers: from where it was asked, or nobody believes it. */
+/* As egress answers: from the address that was asked, since resolvers drop other answers. */
 TEST(an_answer_comes_from_the_address_that_was_asked)
 {
 	static const char *const to[] = { "198.18.0.1", HOST6 };
@@ -242,8 +258,12 @@ TEST(an_answer_comes_from_the_address_that_was_asked)
 		AUTO_CLOSE int fd = socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 		char c;
 		struct iovec iov = { &c, 1 };
-		struct msghdr m = { .msg_name = &from,	    .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1,
-				    .msg_control = ctl,	.msg_controllen = sizeof(ctl) };
+		struct msghdr m = { .msg_name = &from,
+				    .msg_namelen = sizeof(from),
+				    .msg_iov = &iov,
+				    .msg_iovlen = 1,
+				    .msg_control = ctl,
+				    .msg_controllen = sizeof(ctl) };
 
 		CHECK(connect(fd, (const struct sockaddr *)&a, len) == 0);
 		CHECK_EQ(send(fd, "q", 1, 0), 1);
@@ -294,10 +314,10 @@ TEST(the_sandboxs_own_services_are_reached_by_its_own_addresses_only)
 	for (size_t i = 0; i < ARRAY_LEN(foreign); i++)
 		CHECK_EQ(refused(foreign[i], 8080), -ECONNREFUSED);
 	CHECK_EQ(refused("5.6.7.8", 9090), -ECONNREFUSED);
-	/* What is steered goes to the listener, whoever else has that port. */
+	/* What is steered goes to the listener, also when another socket has that port. */
 	CHECK(reaches(s[STEER_TCP], NAME4, 8080));
 	CHECK_EQ(wait_in(wild, 0), 0);
-	/* And when nobody holds that any more, nowhere. */
+	/* When no process has the listener any more, it is refused. */
 	fd_close_many(s, STEER_SOCKETS);
 	CHECK_EQ(refused(NAME4, 8080), -ECONNREFUSED);
 	CHECK_EQ(refused(NAME6, 8080), -ECONNREFUSED);
@@ -571,7 +591,7 @@ static void write_map(const char *file, const char *text)
 	close(fd);
 }
 
-/* Root of a user namespace of its own, with all capabilities there: as much as anybody inside a sandbox can become. */
+/* Root of a user namespace of its own, with all capabilities there: the most that a process in a sandbox can become. */
 static int try_as_root_inside(void)
 {
 	struct sockaddr_in6 a = { .sin6_family = AF_INET6 };

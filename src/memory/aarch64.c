@@ -1,3 +1,4 @@
+/* Registers and restarted system calls on aarch64. */
 #ifdef __aarch64__
 #include "memory/arch.h"
 #include "base/base.h"
@@ -49,7 +50,7 @@ bool arch_restarts(const uint64_t *regs)
 	return false;
 }
 
-/* What its first argument was is not told. */
+/* The kernel does not report what the first argument was, since the result has replaced it. */
 void arch_again(uint64_t *regs)
 {
 	(void)regs;
@@ -150,7 +151,8 @@ void code_call(struct code *c, const struct call *call)
 void code_begin(struct code *c)
 {
 	const struct call map = { SYS_mmap,
-				  { 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0 }, 0 };
+				  { 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0 },
+				  0 };
 
 	code_call(c, &map);
 	op(c, 0xaa0003f3U); /* mov x19, x0 */
@@ -165,8 +167,8 @@ void code_end_child(struct code *c)
 }
 
 /*
- * No branch to an address far away leaves all registers as they are, so the kernel puts them back: what it would leave
- * on the stack for a signal lies behind the code, and is returned from.
+ * No branch to a distant address leaves all registers unchanged, so the kernel restores them: the frame that it would
+ * put on the stack for a signal is placed behind the code, which ends in rt_sigreturn.
  */
 void code_end(struct code *c, const uint64_t *regs, uint64_t mask, const struct thread *t)
 {
@@ -184,7 +186,8 @@ void code_end(struct code *c, const uint64_t *regs, uint64_t mask, const struct 
 	struct iovec io = { fp, sizeof(fp) };
 	uint64_t at;
 
-	static_assert(offsetof(__typeof__(frame), fault) == 128 + 176 && offsetof(__typeof__(frame), magic) == 128 + 176 + 288,
+	static_assert(offsetof(__typeof__(frame), fault) == 128 + 176 &&
+			      offsetof(__typeof__(frame), magic) == 128 + 176 + 288,
 		      "as the kernel has it");
 	if (sys_ptrace(PTRACE_GETREGSET, t->host, NT_PRFPREG, &io) < 0) {
 		c->full = true;
@@ -202,7 +205,7 @@ void code_end(struct code *c, const uint64_t *regs, uint64_t mask, const struct 
 	svc(c);
 	while (!c->full && c->at + c->n < at)
 		op(c, 0xd503201fU); /* nop */
-	frame.end[2] = 1; /* so that what is used can be told from what is free */
+	frame.end[2] = 1; /* a mark, so that space in use can be distinguished from free space */
 	put(c, &frame, sizeof(frame));
 }
 #endif

@@ -1,4 +1,7 @@
-/* What differs between architectures: registers, and code that makes a process call the kernel and find its way back. */
+/*
+ * What differs between architectures: registers, and code that makes a process call the kernel and then continue as
+ * before.
+ */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,7 +43,10 @@ long arch_result(const uint64_t *regs); /* of a system call */
 bool arch_restarts(const uint64_t *regs);
 /* Makes a call again that ends with EINTR when the thread is stopped, and never begins anew by itself: semop, sigtimedwait. */
 void arch_again(uint64_t *regs);
-/* As the thread has to go on when the kernel does not know that a call was interrupted. @handles_signals: proc_handles_signals() */
+/*
+ * Sets @regs as the thread continues if the kernel does not know that a call was interrupted. @handles_signals:
+ * proc_handles_signals()
+ */
 void arch_restart(uint64_t *regs, bool handles_signals);
 /* As the agent's kernel has to find them: it decides whether the call begins anew or, when a signal is handled first, ends. */
 void arch_restart_later(uint64_t *regs, bool handles_signals);
@@ -50,12 +56,12 @@ void arch_enter(uint64_t *regs, uint64_t ip);
 int arch_state(struct dump *d, struct thread *t, struct err *e);
 
 /*
- * Code that makes a page for results, then the calls, gives the page back, sets the signal mask and all registers to
- * @regs and @mask, and goes on there. Nothing of it depends on us.
+ * Builds code that maps a page for results, makes the calls, unmaps the page, sets the signal mask and all registers to
+ * @mask and @regs, and continues there. The code does not need cloche-dump to live on.
  */
 void code_begin(struct code *c);
 void code_call(struct code *c, const struct call *call);
-/* Ends the process that finds a 0 in the result of the last call: a fork that nobody holds. */
+/* Ends the process in which the last call returned 0: a fork that has lost its tracer. */
 void code_end_child(struct code *c);
 void code_end(struct code *c, const uint64_t *regs, uint64_t mask, const struct thread *t);
 /* What code_end needs, at most: calls are put in as long as there is more room than that and for one more. */

@@ -58,8 +58,8 @@ static int list_timers(const struct proc *p, struct asked *a, struct err *e)
 		int clock;
 		long who;
 
-		if (sscanf(at, "ID: %u\nsignal: %u/%llx\nnotify: %15[a-z]/%7[a-z].%ld\nClockID: %d", &t.id, &t.signo, &value,
-			   how, scope, &who, &clock) != 7)
+		if (sscanf(at, "ID: %u\nsignal: %u/%llx\nnotify: %15[a-z]/%7[a-z].%ld\nClockID: %d", &t.id, &t.signo,
+			   &value, how, scope, &who, &clock) != 7)
 			return err_set(e, ERR_INTERNAL, -EINVAL, "the timers are invalid");
 		if (clock < 0 || !strcmp(how, "thread"))
 			return proc_refuse(p, e, "has a timer of a kind that cannot be saved");
@@ -86,16 +86,21 @@ static void add_process(const struct proc *p, struct inject *j, struct asked *a)
 	a->mdwe = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_MDWE }, 0 }, -1, 0);
 	a->pkey = inject_add(j, &first_key, -1, 0);
 	a->subreaper = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_CHILD_SUBREAPER }, 0 }, 1, 4);
-	/* Older kernels have no list. A process that has not registered for one is refused it; threads to wait for stand still. */
+	/*
+	 * Kernels before 6.10 have no list of registrations. A process that has not registered for a barrier is refused
+	 * it; no thread runs for which a barrier would wait.
+	 */
 	a->barriers = inject_add(j, &(struct call){ SYS_membarrier, { MEM_BARRIER_LIST }, 0 }, -1, 0);
 	for (unsigned i = 0; i < MEM_BARRIERS; i++)
 		if (mem_barriers[i].use)
-			a->barrier[i] = inject_add(j, &(struct call){ SYS_membarrier, { mem_barriers[i].use }, 0 }, -1, 0);
+			a->barrier[i] =
+				inject_add(j, &(struct call){ SYS_membarrier, { mem_barriers[i].use }, 0 }, -1, 0);
 	for (unsigned i = 0; i < 3; i++)
 		a->itimer[i] = inject_add(j, &(struct call){ SYS_getitimer, { i }, 0 }, 1, 32);
 	for (unsigned i = 0; i < 64; i++)
 		if (signals & 1ULL << i)
-			a->sigaction[i] = inject_add(j, &(struct call){ SYS_rt_sigaction, { i + 1, 0, 0, 8 }, 0 }, 2, 32);
+			a->sigaction[i] =
+				inject_add(j, &(struct call){ SYS_rt_sigaction, { i + 1, 0, 0, 8 }, 0 }, 2, 32);
 	for (uint32_t i = 0; i < a->timers; i++)
 		a->timer[i] = inject_add(j, &(struct call){ SYS_timer_gettime, { a->list[i].id }, 0 }, 1, 32);
 }
@@ -105,8 +110,8 @@ static int failed(const struct proc *p, const struct inject *j, struct err *e)
 {
 	for (size_t i = 0; i < j->n; i++)
 		if (j->result[i] < 0 && j->result[i] > -4096)
-			return err_sys(e, ERR_UNSUPPORTED, (int)j->result[i], "process %u (%s) may not make system call %ld",
-				       p->pid, p->name, j->call[i].nr);
+			return err_sys(e, ERR_UNSUPPORTED, (int)j->result[i],
+				       "process %u (%s) may not make system call %ld", p->pid, p->name, j->call[i].nr);
 	return 0;
 }
 
@@ -157,7 +162,8 @@ static void take_barriers(struct proc *p, struct inject *j, const struct asked *
 	const long list = j->result[a->barriers];
 
 	for (unsigned i = 0; i < MEM_BARRIERS; i++) {
-		const bool has = list >= 0 ? list & mem_barriers[i].enrol : mem_barriers[i].use && j->result[a->barrier[i]] == 0;
+		const bool has =
+			list >= 0 ? list & mem_barriers[i].enrol : mem_barriers[i].use && j->result[a->barrier[i]] == 0;
 
 		p->rec.flags |= has ? MEM_PROC_BARRIER(i) : 0;
 		if (mem_barriers[i].use)
@@ -174,7 +180,7 @@ static int take_settings(const struct proc *p, struct thread *t, struct inject *
 		uint64_t v;
 
 		if (*result < 0 && *result > -4096 && !s->optional)
-			continue; /* failed() tells */
+			continue; /* failed() reports it */
 		if (*result < 0 && *result > -4096)
 			v = s->normal;
 		else
@@ -188,8 +194,8 @@ static int take_settings(const struct proc *p, struct thread *t, struct inject *
 }
 
 /*
- * What its parent was not told of yet: that it was stopped, or goes on after a stop. Only the parent can be asked. For the
- * agent's own children nobody asks.
+ * Stops and continuations of a child that its parent has not waited for yet. Only the parent can query them. The
+ * agent's own children are left out: no program waits for those.
  */
 static int ask_children(struct dump *d, struct proc *p, struct err *e)
 {
@@ -206,7 +212,11 @@ static int ask_children(struct dump *d, struct proc *p, struct err *e)
 		if (child && !n)
 			first = i;
 		if (child) {
-			inject_add(j, &(struct call){ SYS_waitid, { P_PID, d->proc[i].pid, 0, WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL }, 0 },
+			inject_add(j,
+				   &(struct call){ SYS_waitid,
+						   { P_PID, d->proc[i].pid, 0,
+						     WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL },
+						   0 },
 				   2, 32);
 			n++;
 		}
@@ -226,7 +236,8 @@ static int ask_children(struct dump *d, struct proc *p, struct err *e)
 			memcpy(&status, (const uint8_t *)inject_answer(j, at++) + sizeof(info), sizeof(status));
 			if (info[4] && info[2] == CLD_STOPPED)
 				c->rec.stop_signal = (uint32_t)status & 0x7f;
-			if (c->rec.stop_signal && c->rec.stop_signal != SIGSTOP && (c->caught | c->ignored) >> (c->rec.stop_signal - 1) & 1)
+			if (c->rec.stop_signal && c->rec.stop_signal != SIGSTOP &&
+			    (c->caught | c->ignored) >> (c->rec.stop_signal - 1) & 1)
 				r = proc_refuse(c, e, "was stopped by signal %u, which would no longer stop it",
 						c->rec.stop_signal);
 			if (info[4] && info[2] == CLD_CONTINUED)
@@ -252,7 +263,8 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 	for (uint32_t i = 0; i < mem_settings_n; i++) {
 		const struct mem_setting *s = &mem_settings[i];
 
-		a->setting[i] = inject_add(j, &(struct call){ s->get_nr, { s->get[0], s->get[1] }, 0 }, s->pointer, s->pointer < 0 ? 0 : 4);
+		a->setting[i] = inject_add(j, &(struct call){ s->get_nr, { s->get[0], s->get[1] }, 0 }, s->pointer,
+					   s->pointer < 0 ? 0 : 4);
 	}
 	if (at == 0) {
 		r = list_timers(p, a, e);

@@ -1,7 +1,7 @@
 /*
- * The image that the sandbox was restored from. A page that has the same bytes as there need not be written: the new image
- * points to it (a delta). Pages are compared by content, at the address where the process had them: memory that was read
- * from an image is no different from other memory, so that nothing else could tell.
+ * The image that the sandbox was restored from. A page that has the same bytes as there need not be written: the new
+ * image points to it (a delta). Pages are compared by content, at the address where the process had them: memory that
+ * was filled from an image looks like any other memory to the kernel, so there is no cheaper mark.
  */
 #include "memory/dump.h"
 #include "base/base.h"
@@ -63,7 +63,7 @@ const struct mem_proc *base_proc(const struct dump *d, const struct proc *p)
 		for (uint32_t i = 0; i < d->base->m.n[MEM_S_PROC]; i++)
 			if (d->base->m.proc[i].pid == p->pid)
 				return &d->base->m.proc[i];
-		if (!p->parent) /* the agent, or nobody */
+		if (!p->parent) /* the agent, or a process without a parent */
 			break;
 		p = &d->proc[p->parent];
 	}
@@ -111,14 +111,17 @@ static const struct mem_run *found(const struct base *b, uint64_t at)
 	return x && at >= x->start && at < x->start + x->len ? x : NULL;
 }
 
-/* musl's memcmp() takes a byte at a time, and this is done for all memory while everybody waits. */
+/*
+ * Compares two pages by words: musl's memcmp() takes a byte at a time, and all memory is compared while the sandbox is
+ * held.
+ */
 static bool same_page(const uint8_t *one, const uint8_t *other)
 {
 	const uint64_t *a = (const uint64_t *)(const void *)one, *b = (const uint64_t *)(const void *)other;
 
 	for (size_t i = 0; i < PAGE / 8; i += 8)
-		if ((a[i] ^ b[i]) | (a[i + 1] ^ b[i + 1]) | (a[i + 2] ^ b[i + 2]) | (a[i + 3] ^ b[i + 3]) | (a[i + 4] ^ b[i + 4]) |
-		    (a[i + 5] ^ b[i + 5]) | (a[i + 6] ^ b[i + 6]) | (a[i + 7] ^ b[i + 7]))
+		if ((a[i] ^ b[i]) | (a[i + 1] ^ b[i + 1]) | (a[i + 2] ^ b[i + 2]) | (a[i + 3] ^ b[i + 3]) |
+		    (a[i + 4] ^ b[i + 4]) | (a[i + 5] ^ b[i + 5]) | (a[i + 6] ^ b[i + 6]) | (a[i + 7] ^ b[i + 7]))
 			return false;
 	return true;
 }

@@ -19,12 +19,14 @@
 
 /* Old forms that aarch64 never had. */
 #ifdef SYS_fork
-#define OLD SYS_fork, SYS_vfork, SYS_rename, SYS_unlink, SYS_rmdir, SYS_mkdir, SYS_link, SYS_symlink, SYS_chmod, SYS_chown,    \
-	    SYS_lchown, SYS_mknod, SYS_creat, SYS_modify_ldt, SYS_iopl, SYS_ioperm, SYS_uselib,
+#define OLD                                                                                                            \
+	SYS_fork, SYS_vfork, SYS_rename, SYS_unlink, SYS_rmdir, SYS_mkdir, SYS_link, SYS_symlink, SYS_chmod,           \
+		SYS_chown, SYS_lchown, SYS_mknod, SYS_creat, SYS_modify_ldt, SYS_iopl, SYS_ioperm, SYS_uselib,
 #else
 #define OLD
 #endif
 
+/* clang-format off */
 static const int refused[] = {
 	OLD SYS_execve, SYS_execveat, SYS_clone, SYS_clone3, SYS_unshare, SYS_setns, SYS_mount, SYS_umount2, SYS_pivot_root,
 	SYS_chroot, SYS_move_mount, SYS_open_tree, SYS_fsopen, SYS_fsmount, SYS_fspick, SYS_fsconfig, SYS_mount_setattr,
@@ -37,6 +39,7 @@ static const int refused[] = {
 	SYS_setdomainname, SYS_open_by_handle_at, SYS_fanotify_init, SYS_quotactl, SYS_syslog, SYS_shmget, SYS_msgget,
 	SYS_semget,
 };
+/* clang-format on */
 
 static_assert(ARRAY_LEN(refused) < 250, "a jump reaches so far");
 

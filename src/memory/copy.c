@@ -36,7 +36,7 @@ struct copy {
 	struct proc *p;
 	const struct vma *v;
 	struct mem_range *run;
-	pid_t pid; /* who is read */
+	pid_t pid; /* the process that is read */
 	int mem; /* its memory */
 	const struct mem_proc *base; /* what it had when it was restored, or NULL */
 	struct iovec piece[PIECES];
@@ -71,7 +71,7 @@ static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err 
 		n = sys_process_vm_readv(c->pid, &local, 1, c->piece, c->pieces);
 	if (n == (ssize_t)len)
 		return 0;
-	/* What a process may not read itself can be read this way. */
+	/* Through /proc/PID/mem, pages can be read that the process itself may not read. */
 	for (size_t i = 0; i < c->pieces; i++)
 		for (size_t k = 0; k < c->piece[i].iov_len; k += PAGE, at += PAGE) {
 			n = pread(c->mem, to + at, PAGE, (off_t)((uintptr_t)c->piece[i].iov_base + k));
@@ -84,7 +84,8 @@ static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err 
 }
 
 /* A page of zeros in anonymous memory is what a page that is not there is. */
-static int take_piece(struct copy *c, uint64_t start, size_t n, uint8_t *page, uint8_t **to, uint64_t *off, struct err *e)
+static int take_piece(struct copy *c, uint64_t start, size_t n, uint8_t *page, uint8_t **to, uint64_t *off,
+		      struct err *e)
 {
 	int r = 0;
 
@@ -159,8 +160,14 @@ static int by_scan(struct copy *c, int pagemap, struct err *e)
 {
 	struct scan_region found[256];
 	struct scan_arg a = {
-		.size = sizeof(a), .start = c->v->start, .end = c->v->end, .vec = (uintptr_t)found, .vec_len = ARRAY_LEN(found),
-		.inverted = SCAN_FILE | SCAN_ZERO, .mask = SCAN_FILE | SCAN_ZERO, .anyof = SCAN_PRESENT | SCAN_SWAPPED,
+		.size = sizeof(a),
+		.start = c->v->start,
+		.end = c->v->end,
+		.vec = (uintptr_t)found,
+		.vec_len = ARRAY_LEN(found),
+		.inverted = SCAN_FILE | SCAN_ZERO,
+		.mask = SCAN_FILE | SCAN_ZERO,
+		.anyof = SCAN_PRESENT | SCAN_SWAPPED,
 		.want = SCAN_PRESENT,
 	};
 	int r = 0;
@@ -220,9 +227,16 @@ static int copy_vma(struct copy *c, int pagemap, struct err *e)
 static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint32_t *ret, struct err *e)
 {
 	struct mem_vma rec = {
-		.start = v->start, .end = v->end, .kind = v->kind, .prot = v->prot, .flags = v->flags,
-		.file = v->file, .object = v->object, .advice = v->advice,
-		.offset = v->kind == MEM_VMA_ANON ? 0 : v->offset, .name = v->name,
+		.start = v->start,
+		.end = v->end,
+		.kind = v->kind,
+		.prot = v->prot,
+		.flags = v->flags,
+		.file = v->file,
+		.object = v->object,
+		.advice = v->advice,
+		.offset = v->kind == MEM_VMA_ANON ? 0 : v->offset,
+		.name = v->name,
 	};
 	uint64_t brk = (p->rec.mm[5] + PAGE - 1) & ~(PAGE - 1);
 	int r;
@@ -236,7 +250,7 @@ static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint3
 	return r;
 }
 
-/* Who is read: the process, or the fork that stands for it. */
+/* What is read: the process, or the fork that is read instead of it. */
 struct source {
 	pid_t pid;
 	int mem, pagemap;
@@ -264,8 +278,8 @@ static int source_open(const struct dump *d, const struct proc *p, pid_t pid, st
 	return 0;
 }
 
-static int copy_content(struct dump *d, struct proc *p, const struct vma *v, const struct source *s, struct mem_range *run,
-			struct err *e)
+static int copy_content(struct dump *d, struct proc *p, const struct vma *v, const struct source *s,
+			struct mem_range *run, struct err *e)
 {
 	struct copy c = { .d = d, .p = p, .v = v, .run = run, .pid = s->pid, .mem = s->mem, .base = s->base };
 
@@ -275,7 +289,8 @@ static int copy_content(struct dump *d, struct proc *p, const struct vma *v, con
 static bool has_content(const struct vma *v)
 {
 	/* What the kernel may drop at any moment is dropped: two copies must not draw from the same random state. */
-	return (v->kind == MEM_VMA_ANON && !(v->flags & MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_OBJECT;
+	return (v->kind == MEM_VMA_ANON && !(v->flags & MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_FILE ||
+	       v->kind == MEM_VMA_OBJECT;
 }
 
 static int guards_of(int pagemap, const struct vma *v, struct buf *b)

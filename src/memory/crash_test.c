@@ -1,6 +1,6 @@
 /*
- * cloche-dump may be killed at any moment, and whoever it held goes on as if nothing had been. The processes here notice:
- * they compare registers and flags, how long they slept, and what comes through a pipe.
+ * cloche-dump may be killed at any moment, and the processes that it held must continue unharmed. The processes of this
+ * test check that: they compare registers and flags, how long they slept, and what comes through a pipe.
  */
 #include "base/base.h"
 #include "base/test.h"
@@ -24,7 +24,8 @@ static bool registers_stay(uint64_t n)
 		uint8_t carry;
 	} v = { .in = { 0x1111111111111111, 0x2222222222222222, 0x3333333333333333, 0x4444444444444444 }, .n = n };
 
-	_Static_assert(offsetof(typeof(v), out) == 64 && offsetof(typeof(v), n) == 136 && offsetof(typeof(v), carry) == 144,
+	_Static_assert(offsetof(typeof(v), out) == 64 && offsetof(typeof(v), n) == 136 &&
+			       offsetof(typeof(v), carry) == 144,
 		       "as below");
 	__asm__ volatile("movups (%[v]), %%xmm5\n\t"
 			 "movups 16(%[v]), %%xmm13\n\t"
@@ -58,7 +59,8 @@ static bool registers_stay(uint64_t n)
 			 "movups %%xmm13, 48(%[v])\n\t"
 			 :
 			 : [v] "r"(&v)
-			 : "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "xmm5", "xmm13", "cc", "memory");
+			 : "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "xmm5", "xmm13", "cc",
+			   "memory");
 	for (unsigned i = 0; i < ARRAY_LEN(v.out); i++)
 		if (v.out[i] != 0x0101010101010101ULL * (i + 1))
 			return false;
@@ -146,7 +148,7 @@ static void works(struct dt_shared *s)
 	}
 }
 
-/* All of them do something, and nobody saw anything. */
+/* Whether all of them make progress, and none has noticed anything. */
 static bool unharmed(struct dt *t)
 {
 	uint64_t was[3] = { t->shared->count, t->shared->value[1], t->shared->value[2] };

@@ -1,3 +1,4 @@
+/* Encrypts the folder of a memory image. */
 #include "memory/crypt.h"
 
 #include <fcntl.h>
@@ -47,12 +48,11 @@ int crypt_open(int dir, const uint8_t (*key)[CRYPT_KEY], unsigned n, struct cryp
 		r = add_key(dir, key[c.n], c.id[c.n]);
 	if (r == 0)
 		r = try_folder(dir, &c);
-	if (r == -ENOTTY || r == -EOPNOTSUPP || r == -ENOSYS) {
-		err_set(e, ERR_UNSUPPORTED, r, "encrypt_memory: the file system of the layers has no encryption");
-		err_remedy(e, "enable it (ext4: `tune2fs -O encrypt DEVICE`), or set `layers` to a folder on a file "
-			      "system that supports it");
-		return r;
-	}
+	if (r == -ENOTTY || r == -EOPNOTSUPP || r == -ENOSYS)
+		return err_advise(
+			e, ERR_UNSUPPORTED, r,
+			"enable it (ext4: `tune2fs -O encrypt DEVICE`), or set `layers` to a folder on a file system that supports it",
+			"encrypt_memory: the file system of the layers has no encryption");
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "encrypt_memory: prepare the folder of the layers");
 	*ret = c;

@@ -1,7 +1,8 @@
 /*
- * Memory images that lie encrypted on the disk: the folder of each is made one of the file system's own encryption
- * (fscrypt: AES-256-XTS, a key of its own for each file), before anything is in it. Whoever has it open sees plain bytes, so
- * comparing, sharing and mapping pages stay as they are. Without its key a folder has neither names nor bytes.
+ * Memory images that are encrypted on the disk: each image's folder is encrypted by the file system (fscrypt:
+ * AES-256-XTS, a key of its own for each file) before a file is created in it. A process that has the folder open reads
+ * plain bytes, so comparing, sharing and mapping pages work as before. Without its key, a folder has neither names nor
+ * bytes.
  */
 #pragma once
 #include <stdbool.h>
@@ -23,7 +24,7 @@ struct crypt { /* zeros: nothing is encrypted */
  * ERR_UNSUPPORTED when the file system cannot: then nothing may be kept there.
  */
 int crypt_open(int dir, const uint8_t (*key)[CRYPT_KEY], unsigned n, struct crypt *ret, struct err *e);
-/* The keys are taken back: what nobody has open cannot be read any more. */
+/* Removes the keys from the kernel: files that no process has open cannot be read any more. */
 void crypt_close(struct crypt *c, int dir);
 int crypt_folder(const struct crypt *c, int folder); /* an empty one. 0, or -errno */
 bool crypt_locked(int dir, const char *name); /* that folder is encrypted, and its key is not here */

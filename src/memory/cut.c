@@ -1,4 +1,4 @@
-/* Connections to the outside: the copy finds them reset, and the caller is told which. */
+/* Connections to the outside: the copy finds them reset, and the caller gets a list of them. */
 #include "memory/object_socket.h"
 #include "base/base.h"
 
@@ -29,7 +29,10 @@ int cut_note(struct dump *d, const struct object *o, struct err *e)
 {
 	const struct socket *s = o->socket;
 	const bool tcp = s->k.protocol == IPPROTO_TCP;
-	struct mem_cut x = { .pid = o->p->pid, .fd = o->flying ? MEM_NONE : o->num, .family = s->k.family, .protocol = s->k.protocol,
+	struct mem_cut x = { .pid = o->p->pid,
+			     .fd = o->flying ? MEM_NONE : o->num,
+			     .family = s->k.family,
+			     .protocol = s->k.protocol,
 			     .unread = tcp ? s->lost : s->dropped };
 	char text[INET6_ADDRSTRLEN] = "";
 
@@ -43,5 +46,6 @@ int cut_note(struct dump *d, const struct object *o, struct err *e)
 	if (!tcp)
 		return proc_refuse(o->p, e, "has unread datagrams from outside, descriptor %u", o->num);
 	inet_ntop((int)x.family, x.remote, text, sizeof(text));
-	return proc_refuse(o->p, e, "has a connection to the outside, descriptor %u, to %s port %u", o->num, text, x.remote_port);
+	return proc_refuse(o->p, e, "has a connection to the outside, descriptor %u, to %s port %u", o->num, text,
+			   x.remote_port);
 }

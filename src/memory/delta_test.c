@@ -1,4 +1,4 @@
-/* Images that stand on others, and heaps that are too large to be copied while everybody waits. */
+/* Images that are based on others, and heaps that are too large to be copied while the sandbox is held. */
 #include "base/base.h"
 #include "base/test.h"
 #include "memory/dump_test.h"

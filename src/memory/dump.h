@@ -1,6 +1,6 @@
 /*
- * One image in the making: the processes of a sandbox as they are found, and the records they become. The parts share
- * this; main.c tells the theory of operation.
+ * One image while it is made: the processes of a sandbox as they are found, and the records made of them. All files of
+ * this folder share it; main.c describes the theory of operation.
  */
 #pragma once
 #include <stdbool.h>
@@ -29,7 +29,7 @@ struct vma {
 	struct mem_span name; /* likewise */
 	bool shared;
 	bool in_source; /* a fork does not have it as it is */
-	bool guards; /* some of its pages kill whoever touches them, maybe */
+	bool guards; /* some of its pages may kill a process that touches them */
 	bool cow; /* some of it is shared with another process until one of them writes */
 	bool copied; /* ahead of the others: */
 	struct mem_range run;
@@ -66,7 +66,7 @@ struct proc {
 	bool keyed; /* it has memory protection keys */
 	uint64_t dirty; /* about so many bytes have to be copied */
 	uint64_t asked; /* when it was asked for its timers, by the monotonic clock */
-	pid_t copy; /* host id of a fork that stands still and is read instead, 0 = none */
+	pid_t copy; /* host id of a stopped fork that is read instead, 0 = none */
 	char *status;
 	struct mem_proc rec;
 };
@@ -116,8 +116,8 @@ struct dump {
 	uint64_t filters; /* the agent's */
 	bool sysv; /* we are in the sandbox's IPC namespace */
 	struct sysv_reader sysv_reader;
-	bool thawed; /* the sandbox, since everybody is held */
-	uint64_t vdso_len, vdso_used; /* of everybody's */
+	bool thawed; /* the sandbox's freezer is off again, since all threads are held */
+	uint64_t vdso_len, vdso_used; /* the same for all processes */
 	struct idmap uids, gids;
 	struct {
 		char id[32];
@@ -130,7 +130,7 @@ struct dump {
 	struct base *base; /* what they have, or NULL: everything is written */
 	bool refuses_network; /* a connection to the outside is a reason to refuse */
 	uint64_t room; /* bytes that the sandbox may have besides what it has */
-	bool sums; /* of pages, told with `done` */
+	bool sums; /* compute sums of pages, and report them with `done` */
 	bool whole; /* an exec that has ended is a conflict */
 
 	struct proc *proc; /* [0] is the agent, which is held but not part of the image */
@@ -147,7 +147,7 @@ struct dump {
 		dev_t dev;
 		ino_t ino;
 		uint32_t node;
-	} *kept; /* files that are nodes of the image */
+	} * kept; /* files that are nodes of the image */
 	size_t n_kept;
 	struct image image;
 	struct pages pages;
@@ -162,8 +162,8 @@ void *image_at(struct image *m, enum mem_section s, uint32_t i);
 int image_add(struct image *m, enum mem_section s, const void *record, uint32_t *ret_index, struct err *e);
 int image_bytes(struct image *m, const void *data, size_t len, struct mem_span *ret, struct err *e);
 int image_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t *ret, struct err *e);
-int image_new_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t node, uint32_t *ret,
-		   struct err *e);
+int image_new_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t node,
+		   uint32_t *ret, struct err *e);
 int image_write(struct dump *d, struct err *e);
 
 /* ---- proc.c: what /proc says ---- */
@@ -183,9 +183,9 @@ int proc_refuse(const struct proc *p, struct err *e, const char *fmt, ...) __att
 int proc_read(struct dump *d, struct proc *p, struct err *e);
 
 /* ---- stop.c: holding them ---- */
-/* SEIZE and INTERRUPT, until a pass finds nobody new. */
+/* SEIZE and INTERRUPT, until a pass finds no new thread. */
 int stop_all(struct dump *d, struct err *e);
-/* Until each of them stands still. */
+/* Waits until all of them have stopped. */
 int stop_wait(struct dump *d, struct err *e);
 /* Blocks until @tid stops. The status, or -errno; -ESRCH when it is gone. */
 int stop_next(pid_t tid, int *ret_status);
@@ -216,7 +216,8 @@ int mount_of(int dir, const char *name, int flags, uint64_t *ret);
 /* ---- node.c: files that the image carries itself ---- */
 int node_room(struct dump *d, struct err *e); /* what is below /dev/shm */
 /* A file of the sandbox's own that was removed, as a record of MEM_S_FILE. @link as above. */
-int node_removed(struct dump *d, const struct proc *p, int dir, const char *link, const struct found *f, uint32_t *ret, struct err *e);
+int node_removed(struct dump *d, const struct proc *p, int dir, const char *link, const struct found *f, uint32_t *ret,
+		 struct err *e);
 /* Mode, owner and times of a memfd: an index of MEM_S_NODE. */
 int node_memfd(struct dump *d, const struct proc *p, const struct stat *st, uint32_t *ret, struct err *e);
 
@@ -224,7 +225,7 @@ int node_memfd(struct dump *d, const struct proc *p, const struct stat *st, uint
 int vma_read(struct dump *d, struct proc *p, struct err *e);
 /* Records of the process's mappings and their pages, into ->image and ->pages. */
 int vma_dump(struct dump *d, struct proc *p, struct err *e);
-/* Which pages kill whoever touches them. Called by vma_read(). */
+/* Finds the guard pages, which kill a process that touches them. Called by vma_read(). */
 int vma_guards(struct dump *d, struct proc *p, struct err *e);
 /* Only what its fork does not have; vma_dump() comes later. */
 int vma_dump_early(struct dump *d, struct proc *p, struct err *e);
@@ -258,7 +259,7 @@ int thread_pending(struct dump *d, pid_t tid, bool shared, struct mem_span *ret,
 void timer_settle(struct dump *d, struct proc *p);
 /* What only the process itself can be asked: the calls are made by it. */
 int inject_proc(struct dump *d, struct proc *p, struct err *e);
-/* Makes ->copy, a fork that stands still, and ends when it is let go. -EAGAIN when it may not have one. */
+/* Makes ->copy, a fork that is stopped and ends when it is released. -EAGAIN when the process may not have one. */
 int inject_fork(struct proc *p, struct err *e);
 void inject_forget(struct proc *p); /* lets it go */
 
@@ -267,12 +268,13 @@ int external_read(struct dump *d, struct err *e);
 int fd_read_all(struct dump *d, struct err *e);
 /* Our copies of what processes have open: before they run again, so that what they close is closed. */
 void object_close(struct dump *d);
-/* One for the slave of terminal @pts, where no process has that open, but somebody inside its master. */
+/* An object for the slave of terminal @pts, which no process has open, while a process inside has its master. */
 int object_terminal(struct dump *d, uint32_t pts, struct err *e);
 /* The object for a shared mapping that nothing else refers to by descriptor. */
 int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
 /* The object that has the content of a file which is mapped privately and cannot be opened by name again. */
-int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e);
+int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret,
+		   struct err *e);
 
 /* ---- share.c: tables that processes share ---- */
 int share_read(struct dump *d, struct err *e); /* fills ->files and ->folders */

@@ -1,4 +1,4 @@
-/* For tests: a stand-in for an agent, processes below it, and a real cloche-dump that looks at them. */
+/* For tests: a substitute for an agent, processes below it, and a real cloche-dump that reads them. */
 #pragma once
 #include "base/base.h"
 #include "base/clock.h"
@@ -80,7 +80,7 @@ static inline bool dt_reaches(const volatile uint64_t *what, uint64_t least)
 	return false;
 }
 
-/* The test's own program may lie anywhere: a checkpoint holds what is in the root's mount, or cannot be written. */
+/* Mounts the folder of the test's own program inside: a checkpoint refuses files outside of the root's mount. */
 static inline void dt_bind_self(void)
 {
 	char dir[512];
@@ -296,8 +296,8 @@ static inline bool dt_dump_on(struct dt *t, const char *more)
 {
 	uint64_t start = clock_mono_ns();
 
-	if (!dt_launch(t, more) || !dt_hears(t, "seized") || !dt_hears(t, "ready") || send(t->control, "go", 2, 0) != 2 ||
-	    !dt_hears(t, "copied"))
+	if (!dt_launch(t, more) || !dt_hears(t, "seized") || !dt_hears(t, "ready") ||
+	    send(t->control, "go", 2, 0) != 2 || !dt_hears(t, "copied"))
 		return false;
 	t->pause_ns = clock_mono_ns() - start;
 	return dt_hears(t, "done") && dt_reap(t) && dt_load(t);
@@ -344,7 +344,8 @@ static inline bool dt_peek(const struct dt *t, const struct mem_proc *p, uint64_
 			const struct mem_run *r = &t->image.run[v->run.first + k];
 
 			if (at >= r->start && at + len <= r->start + r->len)
-				return r->file == 0 && pread(pages, to, len, (off_t)(r->off + (at - r->start))) == (ssize_t)len;
+				return r->file == 0 &&
+				       pread(pages, to, len, (off_t)(r->off + (at - r->start))) == (ssize_t)len;
 		}
 		return true; /* zeros */
 	}

@@ -46,12 +46,13 @@ static int list_numbers(const struct proc *p, uint32_t **ret, size_t *ret_n, str
 		if (de->d_name[0] < '0' || de->d_name[0] > '9')
 			continue;
 		if (n == room) {
-			uint32_t *more = room >= FDS_MAX ? NULL : reallocarray(list, room ? room * 2 : 64, sizeof(*list));
+			uint32_t *more =
+				room >= FDS_MAX ? NULL : reallocarray(list, room ? room * 2 : 64, sizeof(*list));
 
 			if (!more) {
 				closedir(dir);
-				return err_set(e, ERR_TOO_LARGE, -E2BIG, "process %u (%s) has too many descriptors", p->pid,
-					       p->name);
+				return err_set(e, ERR_TOO_LARGE, -E2BIG, "process %u (%s) has too many descriptors",
+					       p->pid, p->name);
 			}
 			list = more;
 			room = room ? room * 2 : 64;
@@ -134,7 +135,7 @@ static uint32_t inside(const struct dump *d, int host)
 	return 0;
 }
 
-/* Who gets signals for it (F_SETOWN, F_SETSIG). */
+/* The receiver of the file's signals (F_SETOWN, F_SETSIG). */
 static int owner(const struct dump *d, const struct proc *p, struct object *o, struct err *e)
 {
 	struct {
@@ -185,8 +186,8 @@ static int classify(struct opened *x, struct err *e)
 
 struct object *object_new(struct dump *d, struct err *e)
 {
-	struct object *more = d->n_objects >= OBJECTS_MAX ? NULL :
-							    reallocarray(d->object, d->n_objects + 1, sizeof(*more));
+	struct object *more =
+		d->n_objects >= OBJECTS_MAX ? NULL : reallocarray(d->object, d->n_objects + 1, sizeof(*more));
 
 	if (!more) {
 		err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %u open files", OBJECTS_MAX);
@@ -283,7 +284,8 @@ int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, stru
 		return r < 0 ? r : 0;
 	if (proc_field(info, "lock", &(const char *){ NULL }))
 		return proc_refuse(p, e, "has a file in transit in a unix socket that is locked");
-	if (!S_ISREG(x.f.st.st_mode) && !S_ISDIR(x.f.st.st_mode) && !S_ISSOCK(x.f.st.st_mode) && !S_ISFIFO(x.f.st.st_mode))
+	if (!S_ISREG(x.f.st.st_mode) && !S_ISDIR(x.f.st.st_mode) && !S_ISSOCK(x.f.st.st_mode) &&
+	    !S_ISFIFO(x.f.st.st_mode))
 		return proc_refuse(p, e,
 				   "has a descriptor in transit in a unix socket that no process has open: %.100s",
 				   x.f.path);
@@ -343,7 +345,8 @@ int object_terminal(struct dump *d, uint32_t pts, struct err *e)
 }
 
 /* Memory that nothing refers to by descriptor. */
-static int new_memory(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
+static int new_memory(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret,
+		      struct err *e)
 {
 	struct object *o = object_new(d, e);
 
@@ -372,12 +375,13 @@ int object_shmem(struct dump *d, struct proc *p, const char *link, const struct 
 	return new_memory(d, p, link, f, ret, e);
 }
 
-int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
+int object_backing(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret,
+		   struct err *e)
 {
 	for (size_t i = 0; i < d->n_objects; i++)
 		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino &&
-		    d->object[i].rec.kind == MEM_OBJ_SHMEM &&
-		    (d->object[i].rec.flags & O_ACCMODE) != O_WRONLY && !(d->object[i].rec.flags & O_PATH)) {
+		    d->object[i].rec.kind == MEM_OBJ_SHMEM && (d->object[i].rec.flags & O_ACCMODE) != O_WRONLY &&
+		    !(d->object[i].rec.flags & O_PATH)) {
 			*ret = (uint32_t)i;
 			return 0;
 		}

@@ -53,20 +53,22 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 }
 
 /*
- * What was opened before a writable /usr was laid over it (engine/sandbox/system.c) is still the file that is seen there, as
- * long as nobody has changed that: overlay shows number, size and times of the file below. Of a folder the number is its
- * own, but one that was changed or made anew has other times.
+ * A file that was opened before a writable /usr was mounted over it (engine/sandbox/system.c) is still the file that is
+ * seen there, unless it was changed: overlay shows number, size and times of the file below. A folder has the overlay's
+ * own number, but one that was changed or replaced has other times.
  */
 static bool lies_below(const struct stat *had, const struct stat *seen, const struct statfs *fs)
 {
-	return (unsigned long)fs->f_type == OVERLAY_MAGIC && had->st_mode == seen->st_mode && had->st_size == seen->st_size &&
+	return (unsigned long)fs->f_type == OVERLAY_MAGIC && had->st_mode == seen->st_mode &&
+	       had->st_size == seen->st_size &&
 	       (S_ISDIR(had->st_mode) || (S_ISREG(had->st_mode) && had->st_ino == seen->st_ino)) &&
 	       same_time(&had->st_mtim, &seen->st_mtim) && same_time(&had->st_ctim, &seen->st_ctim);
 }
 
 /*
- * /dev/shm, and /tmp and the work folder where the root is read-only, are folders of the writable layer (engine/rootfs/writable.h), mounted there:
- * whether @path, on the layer's filesystem, is below one of them. Everybody is held, so nothing moves meanwhile.
+ * /dev/shm, and /tmp and the work folder where the root is read-only, are folders of the writable layer
+ * (engine/rootfs/writable.h), mounted there. Whether @path, on the layer's filesystem, is below one of them. All
+ * processes are held, so nothing moves meanwhile.
  */
 static bool in_writable(const struct dump *d, const char *path)
 {
@@ -80,7 +82,8 @@ static bool in_writable(const struct dump *d, const char *path)
 		fd_close(at);
 		at = folder ? sys_openat2(d->root, folder, &how) : -ENOMEM;
 	}
-	for (unsigned depth = 0; at >= 0 && depth < DEPTH_MAX && fstat(at, &st) == 0 && st.st_dev == d->writable_dev; depth++) {
+	for (unsigned depth = 0; at >= 0 && depth < DEPTH_MAX && fstat(at, &st) == 0 && st.st_dev == d->writable_dev;
+	     depth++) {
 		int up;
 
 		for (unsigned i = 0; i < ARRAY_LEN(d->writable_ino); i++)
@@ -109,10 +112,11 @@ static void look(const struct dump *d, struct found *f)
 		return;
 	f->named = true;
 	f->fs = (unsigned long)fs.f_type;
-	/* /usr is an overlay of its own where it can be written. Nobody inside can mount one. */
+	/* A writable /usr is an overlay of its own. No process inside can mount an overlay. */
 	f->own = f->mount == d->root_mount || f->fs == OVERLAY_MAGIC ||
 		 (d->writable_dev && st.st_dev == d->writable_dev && in_writable(d, f->path));
-	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC || f->fs == DEVPTS_MAGIC;
+	f->carried = f->own || fs.f_flags & ST_RDONLY || f->fs == PROC_MAGIC || f->fs == SYSFS_MAGIC ||
+		     f->fs == DEVPTS_MAGIC;
 }
 
 /* Without them what is in there cannot be carried. */
@@ -151,15 +155,17 @@ int file_root(struct dump *d, struct err *e)
 }
 
 /*
- * What it was opened by is gone, but it has other names: only looked for where the image has the files itself, as sem_open() makes
- * them. Elsewhere a copy has other numbers for its files, and somebody who plays with names may look at those.
+ * Finds another name of a file whose name is gone. Only below the folders whose files the image carries itself, as
+ * sem_open() creates them. Elsewhere a copy's files have other inode numbers, and a program that renames files may
+ * compare those.
  */
 static void other_name(const struct dump *d, struct found *f)
 {
 	struct wanted w = { .dev = f->st.st_dev, .ino = f->st.st_ino };
 	const size_t len = strlen(f->path), gone = strlen(" (deleted)");
 
-	if (strncmp(f->path, MEM_NODE_ROOM, strlen(MEM_NODE_ROOM)) != 0 || len <= gone || strcmp(f->path + len - gone, " (deleted)") != 0)
+	if (strncmp(f->path, MEM_NODE_ROOM, strlen(MEM_NODE_ROOM)) != 0 || len <= gone ||
+	    strcmp(f->path + len - gone, " (deleted)") != 0)
 		return;
 	search_names(d, &w, 1, f->path);
 	if (!w.path)
@@ -194,7 +200,8 @@ int file_find(const struct dump *d, int dir, const char *link, struct found *ret
  */
 void file_number(const struct dump *d, const struct found *f, struct mem_file *rec)
 {
-	struct open_how how = { .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
+	struct open_how how = { .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
+				.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
 	char path[MEM_PATH_MAX + 8];
 	AUTO_CLOSE int at = -1;
 

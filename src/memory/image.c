@@ -1,3 +1,4 @@
+/* Collects the records of a memory image. */
 #include "memory/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -7,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* clang-format off */
 static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_PROC] = sizeof(struct mem_proc),	    [MEM_S_THREAD] = sizeof(struct mem_thread),
 	[MEM_S_VMA] = sizeof(struct mem_vma),	    [MEM_S_RUN] = sizeof(struct mem_run),
@@ -17,6 +19,7 @@ static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_NODE] = sizeof(struct mem_node),	    [MEM_S_CUT] = sizeof(struct mem_cut),
 	[MEM_S_BYTES] = 1,
 };
+/* clang-format on */
 
 void image_init(struct image *m)
 {
@@ -76,7 +79,8 @@ int image_bytes(struct image *m, const void *data, size_t len, struct mem_span *
 /* One that was removed is not what is called so now. */
 static bool removed(struct image *m, const struct mem_file *f)
 {
-	return f->node != MEM_NONE && ((const struct mem_node *)image_at(m, MEM_S_NODE, f->node))->flags & MEM_NODE_REMOVED;
+	return f->node != MEM_NONE &&
+	       ((const struct mem_node *)image_at(m, MEM_S_NODE, f->node))->flags & MEM_NODE_REMOVED;
 }
 
 int image_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t *ret, struct err *e)
@@ -94,8 +98,8 @@ int image_file(struct image *m, const char *path, const struct stat *st, uint32_
 	return image_new_file(m, path, st, flags, MEM_NONE, ret, e);
 }
 
-int image_new_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t node, uint32_t *ret,
-		   struct err *e)
+int image_new_file(struct image *m, const char *path, const struct stat *st, uint32_t flags, uint32_t node,
+		   uint32_t *ret, struct err *e)
 {
 	struct mem_file f = {
 		.size = (uint64_t)st->st_size,
@@ -116,7 +120,10 @@ static int open_out(const struct dump *d, const char *name, struct err *e)
 	return fd < 0 ? err_sys(e, ERR_INTERNAL, fd, "create %s", name) : fd;
 }
 
-/* As who restores it does, first of all: what does not pass is refused now, and not when its source is gone. */
+/*
+ * Makes the same checks as a restore does first, so that an invalid image is refused now, and not when its source is
+ * gone.
+ */
 static int image_check(int fd, uint64_t size, struct err *e)
 {
 	void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);

@@ -49,7 +49,7 @@ static int set_mask(const struct thread *t, uint64_t mask)
 	return (int)sys_ptrace(PTRACE_SETSIGMASK, t->host, sizeof(mask), &mask);
 }
 
-/* Runs until the next stop at a system call (@want 0) or for us. */
+/* Runs until the next stop at a system call (@want 0) or the stop that cloche-dump asked for. */
 static int run_to(const struct thread *t, int want)
 {
 	int status, sig = 0, r;
@@ -83,7 +83,7 @@ static int one_call(const struct thread *t, long *ret)
 	return r;
 }
 
-/* The thread stops on its way back to its program, and is put back. */
+/* Stops the thread on its return to its program, and restores its registers. */
 static int leave(struct thread *t)
 {
 	int r = (int)sys_ptrace(PTRACE_INTERRUPT, t->host, 0, NULL);
@@ -165,7 +165,7 @@ static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t
 		r = make_calls(p, t, j, from, n);
 	if (r == 0)
 		r = leave(t);
-	if (r < 0) /* it is in the code, and finds its way back when it is let go */
+	if (r < 0) /* the thread is in the injected code, and returns to its program when it is released */
 		return err_sys(e, ERR_CONFLICT, r, "a call made by process %u (%s)", p->pid, p->name);
 	r = vdso_write(p, c.at, zeros, c.n);
 	if (r < 0)
@@ -215,8 +215,9 @@ static int make_fork(struct thread *t, pid_t *ret)
 }
 
 /*
- * A sibling, not a child: the agent is its parent then, which reaps whoever is not an exec of it without a word. So it
- * is only for the agent's own children. It is stopped from birth, and when nobody holds it any more it ends by itself.
+ * Forks a sibling, not a child: its parent is then the agent, which reaps processes that are not its execs without a
+ * report. So this is only for the agent's own children. The fork is stopped from birth, and ends by itself when it has
+ * lost its tracer.
  */
 int inject_fork(struct proc *p, struct err *e)
 {
@@ -239,7 +240,8 @@ int inject_fork(struct proc *p, struct err *e)
 		return proc_refuse(p, e, "has no room after its vdso");
 	r = vdso_write(p, c.at, c.byte, c.n);
 	if (r == 0)
-		r = (int)sys_ptrace(PTRACE_SETOPTIONS, t->host, 0, (void *)(uintptr_t)(OPTIONS | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK));
+		r = (int)sys_ptrace(PTRACE_SETOPTIONS, t->host, 0,
+				    (void *)(uintptr_t)(OPTIONS | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK));
 	memcpy(regs, t->regs, sizeof(regs));
 	arch_enter(regs, c.at);
 	if (r == 0)

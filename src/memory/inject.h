@@ -1,4 +1,7 @@
-/* Calls that a stopped thread makes for us. Whoever kills us in between: the thread ends them and goes on where it was. */
+/*
+ * Calls that a stopped thread makes for cloche-dump. If cloche-dump is killed meanwhile, the thread finishes them and
+ * continues where it was.
+ */
 #pragma once
 #include "memory/arch.h"
 
@@ -21,10 +24,10 @@ struct inject {
 /* Adds a call; argument @pointer (-1: none) is where @size bytes of an answer go. Its number. */
 size_t inject_add(struct inject *j, const struct call *c, int pointer, size_t size);
 const void *inject_answer(const struct inject *j, size_t call);
-/* pkey.c: a call that tells whether @key was given to the process, and what its result says. */
+/* pkey.c: a call that finds out whether @key was allocated to the process, and what its result means. */
 struct call pkey_question(uint64_t key);
 bool pkey_is_given(long result);
 /* All of them. Refuses what cannot be made again. */
 int pkey_ask(struct proc *p, struct err *e);
-/* Makes them all. The thread stands where it stood. */
+/* Makes all calls. The thread is then where it was before. */
 int inject_run(struct proc *p, struct thread *t, struct inject *j, struct err *e);

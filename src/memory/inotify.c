@@ -1,6 +1,7 @@
 /*
- * inotify: what is watched, by name. To look for names folders are opened, and whoever watches those is told. Nobody runs, and a
- * queue that has something in it is refused before anything is opened: so what is in there at the end is our own doing.
+ * inotify: what is watched, by name. The search for names opens folders, which is itself an event for watches of those
+ * folders. No process runs, and a queue that is not empty is refused before any folder is opened: so all events in it
+ * at the end are our own, and are removed.
  */
 #include "memory/object.h"
 #include "base/base.h"
@@ -53,17 +54,19 @@ static int parse_watch(const char *line, struct watched *w, struct err *e)
 	return 0;
 }
 
-/* A file that was removed, and that somebody has open: the record of it, or MEM_NONE. */
+/* A file that was removed, and that a process has open: its record, or MEM_NONE. */
 static uint32_t removed_file(struct dump *d, const struct wanted *w)
 {
 	for (size_t i = 0; i < d->n_kept; i++) {
 		const struct mem_node *x = image_at(&d->image, MEM_S_NODE, d->kept[i].node);
 
 		/* The number of a file's device may be a layer's own. */
-		if (!(x->flags & MEM_NODE_REMOVED) || (d->kept[i].dev != w->dev && d->root_dev != w->dev) || d->kept[i].ino != w->ino)
+		if (!(x->flags & MEM_NODE_REMOVED) || (d->kept[i].dev != w->dev && d->root_dev != w->dev) ||
+		    d->kept[i].ino != w->ino)
 			continue;
 		for (size_t k = 0; k < d->n_objects; k++)
-			if (d->object[k].rec.kind == MEM_OBJ_FILE && d->object[k].rec.file == x->file && search_same(w, d->object[k].fd, ""))
+			if (d->object[k].rec.kind == MEM_OBJ_FILE && d->object[k].rec.file == x->file &&
+			    search_same(w, d->object[k].fd, ""))
 				return x->file;
 	}
 	return MEM_NONE;
@@ -131,7 +134,7 @@ static int write_watches(struct dump *d, const struct watched *list, const struc
 	return r < 0 ? r : image_bytes(&d->image, b.data, b.len, &o->rec.data, e);
 }
 
-/* Its files are told by number only. They are looked for once, for everybody: all processes wait meanwhile. */
+/* fdinfo names the watched files by number only. One search finds all of them, since all processes wait for it. */
 int inotify_link(struct dump *d, struct err *e)
 {
 	struct watches all = { 0 };
@@ -205,7 +208,8 @@ void inotify_forget(struct dump *d)
 	for (size_t i = 0; i < d->n_objects; i++) {
 		int waiting = 0;
 
-		if (d->object[i].rec.kind != MEM_OBJ_INOTIFY || sys_ioctl(d->object[i].fd, FIONREAD, &waiting) < 0 || waiting <= 0)
+		if (d->object[i].rec.kind != MEM_OBJ_INOTIFY || sys_ioctl(d->object[i].fd, FIONREAD, &waiting) < 0 ||
+		    waiting <= 0)
 			continue;
 		free(text);
 		text = malloc((size_t)waiting);

@@ -1,6 +1,6 @@
 /*
- * cloche-dump, as the warden's workers run it: one process per image of a sandbox's memory. It looks at hostile
- * processes, so what it says is a stranger's. docs/design/0007-memory.md tells who says what when.
+ * cloche-dump, as the warden's workers run it: one process per image of a sandbox's memory. It reads hostile processes,
+ * so its messages are treated as hostile, too. docs/design/0007-memory.md describes the protocol.
  */
 #pragma once
 #include <stdbool.h>
@@ -21,7 +21,7 @@ struct dump_source {
 	int out; /* the folder for meta and pages */
 	bool refuses_network; /* connections to the outside are a reason to refuse */
 	uint64_t room; /* bytes left of its limit of memory; UINT64_MAX: none */
-	bool sums; /* it tells the sum of its pages file, and begins to write that to the disk itself */
+	bool sums; /* it reports the sum of its pages file, and starts to write that file to the disk */
 	bool whole; /* an exec that has ended, and the agent has not noticed yet, is a conflict */
 	int base; /* meta of the image it was restored from; without ancestors it means nothing */
 	unsigned ancestors;
@@ -46,7 +46,7 @@ int dump_wait(struct dump *d, const char *word, unsigned ms, const int *stop, st
 /* The same for its last word. @ret_sum: of the pages file, as memory_sum() takes it; written only when it was asked for. */
 int dump_wait_done(struct dump *d, unsigned ms, const int *stop, uint8_t ret_sum[SHA256_SIZE], struct err *e);
 int dump_say(struct dump *d, const char *word, struct err *e);
-/* It holds nobody any more: what is left of it goes by itself, and dump_end() need not be called soon. */
+/* After this it holds no process any more: it ends by itself, and dump_end() may be called later. */
 void dump_leave(struct dump *d);
-/* Kills it, if it has not ended, and returns when it is gone: nobody is held by it any more. */
+/* Kills it, if it has not ended, and returns when it is gone: then it holds no process any more. */
 void dump_end(struct dump *d);

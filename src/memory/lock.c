@@ -1,6 +1,6 @@
 /*
- * Locks and leases of files, as fdinfo tells them of each descriptor: those that belong to the open file (flock, OFD, leases)
- * and those that this very process has through it (POSIX). Calls that wait for a lock begin anew, like all others.
+ * Locks and leases of files, from fdinfo of each descriptor: those that belong to the open file (flock, OFD, leases)
+ * and those that this process has through it (POSIX). Calls that wait for a lock are restarted, like all others.
  */
 #include "memory/object.h"
 #include "base/base.h"
@@ -19,8 +19,9 @@ static const struct {
 };
 
 /*
- * A lease that its holder was told to give up and has not yet: only what it is to become is told. One that was to read is in nobody's
- * way who reads, and a file that is open for writing can have none of those. The time left is not told: it begins anew.
+ * A lease that its holder was asked to give up and still has: fdinfo shows only its future type. A lease that becomes a
+ * read lease conflicts with no reader, and a file that is open for writing can have no such lease. The remaining time
+ * is not shown: it starts anew in the copy.
  */
 static int breaking(const struct opened *x, bool to_read, struct mem_lock *k, struct err *e)
 {
@@ -71,16 +72,21 @@ static int parse(const struct opened *x, const char *line, struct mem_lock *k, i
 	return 0;
 }
 
-/* What is locked must be nobody else's: a copy would fight with its source about a file they share. */
+/*
+ * The locked file must be the sandbox's own: a copy would compete with its source for the lock of a file that they
+ * share.
+ */
 static int check(const struct opened *x, const struct object *o, const struct mem_lock *k, struct err *e)
 {
 	uint32_t owner;
 
 	if (k->kind == MEM_LOCK_POSIX && share_has(x->d, x->p))
-		return proc_refuse(x->p, e, "holds a POSIX lock of %.100s, and shares its descriptors (CLONE_FILES)", x->f.path);
+		return proc_refuse(x->p, e, "holds a POSIX lock of %.100s, and shares its descriptors (CLONE_FILES)",
+				   x->f.path);
 	if (o->rec.kind != MEM_OBJ_SHMEM && (o->rec.kind != MEM_OBJ_FILE || !x->f.own))
 		return proc_refuse(x->p, e, "holds a lock of %.100s, which is not a file of the sandbox", x->f.path);
-	if ((k->kind == MEM_LOCK_LEASE || k->kind == MEM_LOCK_BREAKING) && (!proc_map(&x->d->uids, x->f.st.st_uid, &owner) || owner != x->p->rec.uid[3]))
+	if ((k->kind == MEM_LOCK_LEASE || k->kind == MEM_LOCK_BREAKING) &&
+	    (!proc_map(&x->d->uids, x->f.st.st_uid, &owner) || owner != x->p->rec.uid[3]))
 		return proc_refuse(x->p, e, "has a lease of %.100s, which is a file of another user", x->f.path);
 	return 0;
 }
@@ -117,7 +123,10 @@ int lock_read(struct opened *x, uint32_t object, bool first, struct err *e)
 		r = parse(x, line + 6, &k, &by, e);
 		if (r < 0)
 			return r;
-		/* An open file's own are told by each of its descriptors: who asked for it has it, if he is still there. */
+		/*
+		 * Locks of the open file are listed by each of its descriptors. The process that took the lock becomes
+		 * its holder, if it still exists.
+		 */
 		if (k.kind != MEM_LOCK_POSIX && !first) {
 			if (by == x->p->host)
 				take_over(x->d, &k);

@@ -1,16 +1,16 @@
 /*
- * cloche-dump: writes down what the processes of one sandbox are.
+ * cloche-dump: records the processes of one sandbox in a memory image.
  *
  * Theory of operation. The warden starts it as root for one image, with descriptors of the agent, of the agent's table,
  * of a folder for the result, and of a socket to talk to it by. It gives up all capabilities but those that reading
- * another process takes, holds every thread of the sandbox by ptrace, looks at each, has each answer a few questions
- * that only it can answer (inject.c), copies the pages, and lets go. What it reads was made by strangers: it sizes
- * nothing by it without a limit, and follows no path of theirs but inside their root.
+ * another process takes, holds every thread of the sandbox by ptrace, reads each, makes each answer a few questions
+ * that only it can answer (inject.c), copies the pages, and releases all. What it reads is hostile: no size is taken
+ * from it without a limit, and no path of it is followed but inside the sandbox's root.
  *
- * It has no way to fail that needs tidying up. The kernel lets go of everybody when it ends, at any moment, by any
- * cause, and what it made them do brings itself to an end. So a signal just ends it; and it dies with the warden.
+ * No failure needs a cleanup. The kernel releases every thread when cloche-dump ends, at any moment, by any cause, and
+ * the injected code ends by itself. So a signal just ends it; and it dies with the warden.
  *
- *	main.c     arguments, privileges, the words said to the warden, the order of things
+ *	main.c     arguments, privileges, the protocol with the warden, the order of steps
  *	stop.c     holding and releasing threads         thread.c, ask.c, inject.c   one thread or process
  *	proc.c     /proc: ids, limits, what is refused   file.c   names of files, verified
  *	vma.c      mappings                              copy.c, pages.c, base.c     their content, which writer.c writes
@@ -37,7 +37,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BIG (64ULL << 20) /* more than this is not copied while everybody waits */
+#define BIG (64ULL << 20) /* more than this is not copied while the sandbox is held */
 #define BIG_ONE (16ULL << 20) /* and one process of that much gets a fork */
 #define SPARE (8ULL << 20) /* for page tables, and what is asked for meanwhile */
 #define BIT(cap) (1ULL << (cap))
@@ -47,7 +47,7 @@
 /* Looking into processes; the files behind mappings; folders below a stranger's root. */
 #define KEEP (BIT(CAP_SYS_PTRACE) | BIT(CAP_CHECKPOINT_RESTORE) | BIT(CAP_DAC_READ_SEARCH))
 #define CONTROL_MS 600000
-#define STUCK_S 120 /* whatever holds us up, the sandbox must not stand still for ever */
+#define STUCK_S 120 /* alarm: no fault may hold the sandbox for longer */
 
 static int say(const struct dump *d, const char *text)
 {
@@ -120,8 +120,9 @@ static int add_ancestor(struct dump *d, const char *arg)
 	struct stat st;
 	int fd;
 
-	if (d->ancestors == MEM_PAGE_FILES || !colon || colon == arg || (size_t)(colon - arg) >= sizeof(d->ancestor[0].id) ||
-	    number(colon + 1, 1 << 20, &fd) < 0 || fstat(fd, &st) < 0)
+	if (d->ancestors == MEM_PAGE_FILES || !colon || colon == arg ||
+	    (size_t)(colon - arg) >= sizeof(d->ancestor[0].id) || number(colon + 1, 1 << 20, &fd) < 0 ||
+	    fstat(fd, &st) < 0)
 		return -EINVAL;
 	memcpy(d->ancestor[d->ancestors].id, arg, (size_t)(colon - arg));
 	d->ancestor[d->ancestors].dev = st.st_dev;
@@ -214,7 +215,7 @@ static int read_processes(struct dump *d, struct err *e)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no process runs in the sandbox");
 	r = inotify_early(d, e);
 	if (r == 0)
-		r = node_room(d, e); /* before anything that may lie in there */
+		r = node_room(d, e); /* before files that may be in there */
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++) {
 		struct proc *p = &d->proc[i];
 
@@ -244,14 +245,14 @@ static int read_processes(struct dump *d, struct err *e)
 	if (r == 0)
 		r = object_link(d, e);
 	sysv_reader_stop(&d->sysv_reader); /* and what it had attached */
-	socket_guard_end(&d->guard); /* it ends while memory is copied: nobody waits for that */
+	socket_guard_end(&d->guard); /* it ends while memory is copied, so no process waits for that */
 	return r;
 }
 
 /*
- * With so much to copy, who can gets a fork that is read while it runs on. Whatever is written meanwhile is there twice, at
- * the sandbox's expense: where there is no room for all of it the kernel might kill who was not even asked, so everybody
- * waits instead.
+ * With so much to copy, each large process gets a fork, which is read while the process runs on. Pages that are written
+ * meanwhile exist twice, and count for the sandbox. If its limit has no room for all of them, the kernel might kill
+ * another process of it, so the sandbox is held for the whole copying instead.
  */
 static int fork_big(struct dump *d, struct err *e)
 {
@@ -268,7 +269,7 @@ static int fork_big(struct dump *d, struct err *e)
 		if (r == 0)
 			r = vma_dump_early(d, p, e);
 		else if (r == -EAGAIN)
-			r = 0; /* everybody waits a little longer then */
+			r = 0; /* the sandbox is held a little longer then */
 	}
 	return r;
 }
@@ -290,7 +291,7 @@ static int copy_all(struct dump *d, struct err *e)
 	return r;
 }
 
-/* What was left for when everybody runs again. */
+/* Copies what was left for the time after the processes were released. */
 static int copy_rest(struct dump *d, struct err *e)
 {
 	int r = 0;
@@ -303,7 +304,10 @@ static int copy_rest(struct dump *d, struct err *e)
 	return r;
 }
 
-/* Nothing of such an exec is in an image: its end would be nobody's to tell, were the sandbox to be ended behind this. */
+/*
+ * An exec that has ended is not in an image. If the sandbox were ended after the image, the exec's end would never be
+ * reported; so that is a conflict.
+ */
 static int no_exec_has_ended(const struct dump *d, struct err *e)
 {
 	for (unsigned i = 0; i < TABLE_EXECS; i++) {
@@ -357,7 +361,7 @@ static int run(struct dump *d, struct err *e)
 	if (r == 0)
 		r = wait_word(d, "go", NULL, e);
 	sysv_reader_stop(&d->sysv_reader);
-	socket_guard_stop(&d->guard); /* before anybody could see them */
+	socket_guard_stop(&d->guard); /* before the processes can see the changes */
 	object_close(d);
 	stop_release(d);
 	if (r == 0)
@@ -400,7 +404,8 @@ int main(int argc, char **argv)
 	sys_test_parse(getenv("CLOCHE_FAULT_DUMP"));
 #endif
 	alarm(STUCK_S);
-	score_sandbox_self("/proc/self/oom_score_adj"); /* ended at any moment it harms nobody */
+	/* it may be killed at any moment without harm, so it goes first */
+	score_sandbox_self("/proc/self/oom_score_adj");
 	sys_prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	image_init(&d.image);
 	r = vdso_self(&d, &e);
@@ -434,5 +439,5 @@ int main(int argc, char **argv)
 	socket_guard_stop(&d.guard);
 	if (r < 0)
 		tell(&d, &e);
-	return r < 0 ? 1 : 0; /* descriptors, memory, and who is held: the kernel takes all of it back */
+	return r < 0 ? 1 : 0; /* the kernel frees descriptors and memory, and releases the processes */
 }

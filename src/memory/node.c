@@ -1,6 +1,6 @@
 /*
- * Files that no layer has: those below /dev/shm, and those that are open, mapped or somebody's folder and were removed. The image
- * carries them itself, with mode, owner, times, attributes and content.
+ * Files that no layer has: those below /dev/shm, and removed files that are still open, mapped or a process's folder.
+ * The image contains them itself, with mode, owner, times, attributes and content.
  */
 #include "memory/dump.h"
 #include "base/base.h"
@@ -31,7 +31,10 @@ static uint64_t ns(const struct timespec *t)
 	return (uint64_t)t->tv_sec * 1000000000ULL + (uint64_t)t->tv_nsec;
 }
 
-/* Only those that anybody may give to files of his own; what else there is has a meaning that a copy cannot have by itself. */
+/*
+ * Reads only attributes that every user may set on files of his own; the others have a meaning that a copy cannot
+ * have.
+ */
 static int read_xattrs(struct dump *d, int fd, const char *path, struct mem_span *ret, struct err *e)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(1 << 20);
@@ -59,7 +62,8 @@ static int read_xattrs(struct dump *d, int fd, const char *path, struct mem_span
 		if (r == 0)
 			r = buf_add(&b, value, head[1]);
 	}
-	return r < 0 ? err_sys(e, ERR_TOO_LARGE, r, "attributes of %.100s", path) : image_bytes(&d->image, b.data, b.len, ret, e);
+	return r < 0 ? err_sys(e, ERR_TOO_LARGE, r, "attributes of %.100s", path) :
+		       image_bytes(&d->image, b.data, b.len, ret, e);
 }
 
 static int owner(const struct dump *d, const struct stat *st, struct mem_node *x)
@@ -88,11 +92,16 @@ static uint32_t known(const struct dump *d, const struct stat *st)
 }
 
 /* @at is the file, O_PATH. */
-static int add(struct dump *d, int at, const char *path, const struct stat *st, uint32_t flags, uint32_t *ret_file, struct err *e)
+static int add(struct dump *d, int at, const char *path, const struct stat *st, uint32_t flags, uint32_t *ret_file,
+	       struct err *e)
 {
 	struct mem_node x = {
-		.mode = st->st_mode, .flags = flags, .file = MEM_NONE, .link = MEM_NONE,
-		.atime_ns = ns(&st->st_atim), .mtime_ns = ns(&st->st_mtim),
+		.mode = st->st_mode,
+		.flags = flags,
+		.file = MEM_NONE,
+		.link = MEM_NONE,
+		.atime_ns = ns(&st->st_atim),
+		.mtime_ns = ns(&st->st_mtim),
 	};
 	const bool content = S_ISREG(st->st_mode) || S_ISDIR(st->st_mode);
 	AUTO_CLOSE int fd = content ? again(at, O_RDONLY) : -1;
@@ -170,12 +179,14 @@ static int walk(struct dump *d, int at, char *path, unsigned depth, struct err *
 
 int node_room(struct dump *d, struct err *e)
 {
-	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
 	AUTO_CLOSE int at = sys_openat2(d->root, ROOM, &how);
 	char path[MEM_PATH_MAX] = ROOM;
 	struct stat st;
 
-	if (at < 0 || fstat(at, &st) < 0 || !d->writable_ino[2] || st.st_dev != d->writable_dev || st.st_ino != d->writable_ino[2])
+	if (at < 0 || fstat(at, &st) < 0 || !d->writable_ino[2] || st.st_dev != d->writable_dev ||
+	    st.st_ino != d->writable_ino[2])
 		return 0;
 	return walk(d, at, path, 0, e);
 }
@@ -183,7 +194,8 @@ int node_room(struct dump *d, struct err *e)
 /* The folder it was in, or for a file the next one above that is still there; on the same mount. */
 static int folder_above(const struct dump *d, const char *path, uint64_t mount, bool next)
 {
-	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS };
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS };
 	char up[MEM_PATH_MAX];
 	char *end;
 
@@ -230,7 +242,8 @@ static bool never_named(const char *path)
 	return !*name;
 }
 
-int node_removed(struct dump *d, const struct proc *p, int dir, const char *link, const struct found *f, uint32_t *ret, struct err *e)
+int node_removed(struct dump *d, const struct proc *p, int dir, const char *link, const struct found *f, uint32_t *ret,
+		 struct err *e)
 {
 	AUTO_CLOSE int at = -1, folder = -1, up = -1;
 	uint32_t have = known(d, &f->st);
@@ -246,7 +259,8 @@ int node_removed(struct dump *d, const struct proc *p, int dir, const char *link
 	len = strlen(path);
 	if (len > strlen(GONE) && !strcmp(path + len - strlen(GONE), GONE))
 		path[len - strlen(GONE)] = '\0';
-	if (path[0] != '/' || !path[1] || f->st.st_nlink || (!S_ISREG(f->st.st_mode) && !S_ISDIR(f->st.st_mode) && !S_ISFIFO(f->st.st_mode) && !S_ISLNK(f->st.st_mode)))
+	if (path[0] != '/' || !path[1] || f->st.st_nlink ||
+	    (!S_ISREG(f->st.st_mode) && !S_ISDIR(f->st.st_mode) && !S_ISFIFO(f->st.st_mode) && !S_ISLNK(f->st.st_mode)))
 		return proc_refuse(p, e, "has %.100s open, which was removed and cannot be recreated", f->path);
 	at = sys_openat(dir, link, O_PATH | O_CLOEXEC, 0);
 	if (at < 0 || mount_of(at, "", AT_EMPTY_PATH, &mount) < 0)
@@ -254,15 +268,21 @@ int node_removed(struct dump *d, const struct proc *p, int dir, const char *link
 	folder = folder_above(d, path, mount, !S_ISDIR(f->st.st_mode));
 	if (folder >= 0 && S_ISDIR(f->st.st_mode))
 		up = sys_openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-	if (folder < 0 || !own_mount(d, folder, mount) || (S_ISDIR(f->st.st_mode) && (up < 0 || !same_folder(up, folder))))
+	if (folder < 0 || !own_mount(d, folder, mount) ||
+	    (S_ISDIR(f->st.st_mode) && (up < 0 || !same_folder(up, folder))))
 		return proc_refuse(p, e, "has %.100s open, which was removed together with its folder", f->path);
-	return add(d, at, path, &f->st, MEM_NODE_REMOVED | (S_ISREG(f->st.st_mode) && never_named(path) ? MEM_NODE_LINKABLE : 0), ret, e);
+	return add(d, at, path, &f->st,
+		   MEM_NODE_REMOVED | (S_ISREG(f->st.st_mode) && never_named(path) ? MEM_NODE_LINKABLE : 0), ret, e);
 }
 
 int node_memfd(struct dump *d, const struct proc *p, const struct stat *st, uint32_t *ret, struct err *e)
 {
 	struct mem_node x = {
-		.mode = st->st_mode, .file = MEM_NONE, .link = MEM_NONE, .atime_ns = ns(&st->st_atim), .mtime_ns = ns(&st->st_mtim),
+		.mode = st->st_mode,
+		.file = MEM_NONE,
+		.link = MEM_NONE,
+		.atime_ns = ns(&st->st_atim),
+		.mtime_ns = ns(&st->st_mtim),
 	};
 
 	if (owner(d, st, &x) < 0)

@@ -1,4 +1,4 @@
-/* What can only be said of an object when all are known: who is at the other end, and what lies in between. */
+/* Checks and links that need all objects to be known: the other end of each, and the bytes in between. */
 #include "memory/object.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -43,7 +43,7 @@ static bool ready(int fd, uint32_t events)
 	return poll(&p, 1, 0) == 1;
 }
 
-/* A pipe with one end in here and the other with somebody we do not know. */
+/* A pipe with one end in the sandbox and the other in an unknown process. */
 static int check_pipe(struct dump *d, uint32_t at, struct err *e)
 {
 	const struct object *o = &d->object[at];
@@ -124,8 +124,9 @@ static bool is_cut(const struct object *o)
 }
 
 /*
- * Which of them are ready and were told so already. Once is told by what is left of the events; of those that are told of
- * changes only when there is no news at all. Otherwise such a one may be told once more: programs have to stand that.
+ * Finds which watched files are ready and were reported before. EPOLLONESHOT: seen from the events that are left.
+ * EPOLLET: only if no event is pending at all; otherwise one may be reported a second time, which programs have to
+ * tolerate.
  */
 static int watches_told(struct dump *d, const struct object *o, struct err *e)
 {
@@ -149,7 +150,8 @@ static int watches_told(struct dump *d, const struct object *o, struct err *e)
 
 		if (w->events & EPOLLONESHOT && !(w->events & ~extra)) {
 			if (!plain || !ready(t->fd, MEM_WATCH_ALL))
-				return proc_refuse(o->p, e, "waits (epoll, once) for descriptor %u, which is not armed", w->fd_num);
+				return proc_refuse(o->p, e, "waits (epoll, once) for descriptor %u, which is not armed",
+						   w->fd_num);
 			w->flags = MEM_WATCH_TOLD;
 		} else if (w->events & EPOLLET && plain && !news && !is_cut(t) && ready(t->fd, w->events)) {
 			w->flags = MEM_WATCH_TOLD;
@@ -183,7 +185,7 @@ static int link_epoll(struct dump *d, struct object *o, struct err *e)
 	return r == 0 ? watches_told(d, o, e) : r;
 }
 
-/* Each process opens it for itself: how far it was read would not be everybody's any more. */
+/* Each process opens it again for itself, so a read position that several share would not be shared any more. */
 static int check_own(const struct dump *d, uint32_t at, struct err *e)
 {
 	const struct object *o = &d->object[at];
@@ -224,7 +226,8 @@ int object_link(struct dump *d, struct err *e)
 		} else if (d->object[i].rec.kind == MEM_OBJ_SYSV) {
 			r = sysv_content(d, i, e);
 		} else if (d->object[i].rec.kind == MEM_OBJ_SOCKET) {
-			r = d->object[i].socket->k.family == AF_UNIX ? object_link_unix(d, i, e) : object_link_tcp(d, i, e);
+			r = d->object[i].socket->k.family == AF_UNIX ? object_link_unix(d, i, e) :
+								       object_link_tcp(d, i, e);
 		}
 	}
 	/* When it is known which connections are cut: that is news. */

@@ -1,4 +1,4 @@
-/* Kernel objects that are nothing but a descriptor. What they hold is told by fdinfo. */
+/* Kernel objects that are nothing but a descriptor. Their content is in fdinfo. */
 #include "memory/object.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -63,7 +63,10 @@ struct pidfd_told { /* the kernel's struct pidfd_info, as it was first */
 };
 #define PIDFD_TELLS_END 8U
 
-/* How a process ended that nobody has a number for any more. Kernels before 6.15 do not tell, also not to programs. */
+/*
+ * The exit status of a process whose number is free again. Kernels before 6.15 do not report it, not to programs
+ * either.
+ */
 static uint32_t ended_as(int fd)
 {
 	struct pidfd_told t = { .mask = PIDFD_TELLS_END };
@@ -71,7 +74,7 @@ static uint32_t ended_as(int fd)
 	return sys_ioctl(fd, PIDFD_ASK, &t) == 0 && t.mask & PIDFD_TELLS_END ? (uint32_t)t.status & 0xff7f : 0;
 }
 
-/* Which process is meant is told as we number it. */
+/* A pidfd; the image names the process by its number inside. */
 static int pidfd(struct opened *x, struct err *e)
 {
 	uint64_t host = proc_number(x->info, "Pid", 10, 0);
@@ -101,7 +104,8 @@ static int namespace(struct opened *x, struct err *e)
 	struct stat st;
 
 	snprintf(name, sizeof(name), "ns/%.*s", len < 16 ? (int)len : 16, x->f.path);
-	if (x->o->rec.flags & O_PATH || fstatat(x->d->proc[0].dir, name, &st, 0) < 0 || st.st_ino != x->f.st.st_ino || st.st_dev != x->f.st.st_dev)
+	if (x->o->rec.flags & O_PATH || fstatat(x->d->proc[0].dir, name, &st, 0) < 0 || st.st_ino != x->f.st.st_ino ||
+	    st.st_dev != x->f.st.st_dev)
 		return proc_refuse(x->p, e, "has something open that cannot be saved: %.60s", x->f.path);
 	x->o->rec.kind = MEM_OBJ_PROC;
 	x->o->own = true;
@@ -109,7 +113,7 @@ static int namespace(struct opened *x, struct err *e)
 	return image_file(&x->d->image, path, &x->f.st, 0, &x->o->rec.file, e);
 }
 
-/* What it watches is told when everything is known. */
+/* The watches are recorded when all objects are known (inotify_link). */
 static int inotify(struct opened *x, struct err *e)
 {
 	(void)e;
@@ -120,7 +124,7 @@ static int inotify(struct opened *x, struct err *e)
 static int epoll(struct opened *x, struct err *e)
 {
 	(void)e;
-	x->o->rec.kind = MEM_OBJ_EPOLL; /* what it waits for is told when everything is known */
+	x->o->rec.kind = MEM_OBJ_EPOLL; /* its watches are recorded when all objects are known */
 	return 0;
 }
 
@@ -130,13 +134,20 @@ int object_anon(struct opened *x, struct err *e)
 		const char *name;
 		int (*read)(struct opened *x, struct err *e);
 	} kinds[] = {
-		{ "anon_inode:[eventfd]", eventfd },   { "anon_inode:[timerfd]", timerfd },
-		{ "anon_inode:[signalfd]", signalfd }, { "anon_inode:[pidfd]", pidfd },
-		{ "pidfd:", pidfd },		       { "anon_inode:inotify", inotify },
-		{ "anon_inode:[eventpoll]", epoll },   { "net:[", namespace },
-		{ "mnt:[", namespace },		       { "pid:[", namespace },
-		{ "user:[", namespace },	       { "uts:[", namespace },
-		{ "ipc:[", namespace },		       { "cgroup:[", namespace },
+		{ "anon_inode:[eventfd]", eventfd },
+		{ "anon_inode:[timerfd]", timerfd },
+		{ "anon_inode:[signalfd]", signalfd },
+		{ "anon_inode:[pidfd]", pidfd },
+		{ "pidfd:", pidfd },
+		{ "anon_inode:inotify", inotify },
+		{ "anon_inode:[eventpoll]", epoll },
+		{ "net:[", namespace },
+		{ "mnt:[", namespace },
+		{ "pid:[", namespace },
+		{ "user:[", namespace },
+		{ "uts:[", namespace },
+		{ "ipc:[", namespace },
+		{ "cgroup:[", namespace },
 		{ "time:[", namespace },
 	};
 

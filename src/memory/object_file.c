@@ -129,7 +129,10 @@ int object_file(struct opened *x, struct err *e)
 	return r;
 }
 
-/* The number inside of a group that the host calls @host: any process of it tells. 0: the group has no process any more. */
+/*
+ * The number inside of the process group that is @host outside, from any process of it. 0: the group has no process any
+ * more.
+ */
 static uint32_t group_inside(const struct dump *d, int host)
 {
 	for (size_t i = 1; host > 0 && i < d->n_procs; i++)
@@ -148,8 +151,10 @@ static int pty_node(const struct dump *d, uint32_t index, struct mem_pty *ret, s
 
 	snprintf(path, sizeof(path), "/dev/pts/%u", index);
 	at = sys_openat2(d->root, path, &how);
-	if (at < 0 || fstat(at, &st) < 0 || !proc_map(&d->uids, st.st_uid, &ret->uid) || !proc_map(&d->gids, st.st_gid, &ret->gid))
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "terminal %s has no owner or name in the sandbox", path);
+	if (at < 0 || fstat(at, &st) < 0 || !proc_map(&d->uids, st.st_uid, &ret->uid) ||
+	    !proc_map(&d->gids, st.st_gid, &ret->gid))
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "terminal %s has no owner or name in the sandbox",
+			       path);
 	ret->mode = st.st_mode & 07777;
 	return 0;
 }
@@ -164,7 +169,7 @@ int pty_read(struct dump *d, int fd, uint32_t index, struct mem_pty *ret, struct
 		r = sys_ioctl(fd, TIOCGWINSZ, &ws);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "settings of a terminal");
-	/* The last three are a master's; a slave's master is somebody else's to tell. */
+	/* The last three belong to the master; for a slave, they are recorded with its master. */
 	sys_ioctl(fd, TIOCGPGRP, &pgrp);
 	sys_ioctl(fd, TIOCGPTLCK, &lock);
 	sys_ioctl(fd, TIOCGPKT, &packet);
@@ -174,16 +179,30 @@ int pty_read(struct dump *d, int fd, uint32_t index, struct mem_pty *ret, struct
 	if (t.line)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "terminal %u has line discipline %u", index, t.line);
 	*ret = (struct mem_pty){
-		.iflag = t.iflag, .oflag = t.oflag, .cflag = t.cflag, .lflag = t.lflag, .ispeed = t.ispeed,
-		.ospeed = t.ospeed, .rows = ws.ws_row, .cols = ws.ws_col, .xpixel = ws.ws_xpixel,
-		.ypixel = ws.ws_ypixel, .foreground = group_inside(d, pgrp), .locked = (uint32_t)lock,
-		.packet = (uint32_t)packet, .line = t.line, .exclusive = (uint32_t)exclusive,
+		.iflag = t.iflag,
+		.oflag = t.oflag,
+		.cflag = t.cflag,
+		.lflag = t.lflag,
+		.ispeed = t.ispeed,
+		.ospeed = t.ospeed,
+		.rows = ws.ws_row,
+		.cols = ws.ws_col,
+		.xpixel = ws.ws_xpixel,
+		.ypixel = ws.ws_ypixel,
+		.foreground = group_inside(d, pgrp),
+		.locked = (uint32_t)lock,
+		.packet = (uint32_t)packet,
+		.line = t.line,
+		.exclusive = (uint32_t)exclusive,
 	};
 	memcpy(ret->cc, t.cc, sizeof(ret->cc));
 	return pty_node(d, index, ret, e);
 }
 
-/* What was said on a terminal cannot be looked at, only read: whoever has the other end gets some time for that. */
+/*
+ * Waits until a terminal is empty: its content cannot be peeked at, only read, so the other end gets some time to read
+ * it.
+ */
 static bool drained(int fd)
 {
 	const struct timespec nap = { 0, 1000000 };
@@ -235,8 +254,8 @@ static int slave(struct opened *x, struct err *e)
 	if (r < 0)
 		return r;
 	if (sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && waiting > 0)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its terminal has unread input",
-			       x->p->pid, x->p->name);
+		return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its terminal has unread input", x->p->pid,
+			       x->p->name);
 	ext = external_tty(x->d, (uint32_t)o->rec.a);
 	if (!ext)
 		return 0;

@@ -1,6 +1,7 @@
 /*
- * TCP and UDP sockets. A TCP connection whose two ends are inside is carried: its bytes are those that each end can read,
- * which a look at both tells. Everything is held, so what one end has sent the other has, or has no room for.
+ * TCP and UDP sockets. A TCP connection with both ends inside is carried: its bytes are those that each end can read,
+ * found by peeking at both. All processes are held, so what one end has sent has arrived at the other, or there is no
+ * room for it.
  */
 #include "memory/object_socket.h"
 #include "base/base.h"
@@ -20,7 +21,19 @@
 #define CUT_MAX (1U << 20) /* of a connection that is cut: all of it has to be at its reader when that happens */
 #define SIOCOUTQ_ 0x5411
 /* enum of net/tcp_states.h, which no header for programs has */
-enum { ESTABLISHED = 1, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSED, CLOSE_WAIT, LAST_ACK, LISTENING, CLOSING };
+enum {
+	ESTABLISHED = 1,
+	SYN_SENT,
+	SYN_RECV,
+	FIN_WAIT1,
+	FIN_WAIT2,
+	TIME_WAIT,
+	CLOSED,
+	CLOSE_WAIT,
+	LAST_ACK,
+	LISTENING,
+	CLOSING
+};
 
 /* One end's address and port, IPv4 as mapped. */
 struct end {
@@ -76,7 +89,9 @@ static void flow_of(const struct end *local, const struct end *remote, struct di
 {
 	bool v4 = end_is_v4(local);
 
-	*ret = (struct diag_flow){ .family = v4 ? 4 : 6, .local_port = ntohs(local->port), .remote_port = ntohs(remote->port) };
+	*ret = (struct diag_flow){ .family = v4 ? 4 : 6,
+				   .local_port = ntohs(local->port),
+				   .remote_port = ntohs(remote->port) };
 	memcpy(ret->local, local->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
 	memcpy(ret->remote, remote->addr + (v4 ? 12 : 0), v4 ? 4 : 16);
 }
@@ -232,7 +247,8 @@ static int read_stream(struct object *o, struct err *e)
 /* What it did itself: a FIN from the other end comes again by itself. */
 static void note_shutdown(struct socket *s)
 {
-	bool wrote = s->tcp_state == FIN_WAIT1 || s->tcp_state == FIN_WAIT2 || s->tcp_state == CLOSING || s->tcp_state == LAST_ACK ||
+	bool wrote = s->tcp_state == FIN_WAIT1 || s->tcp_state == FIN_WAIT2 || s->tcp_state == CLOSING ||
+		     s->tcp_state == LAST_ACK ||
 		     s->tcp_state == CLOSED; /* what both had to say has come, since we looked first */
 	bool open = s->tcp_state == ESTABLISHED || s->tcp_state == FIN_WAIT1 || s->tcp_state == FIN_WAIT2;
 
@@ -240,13 +256,15 @@ static void note_shutdown(struct socket *s)
 }
 
 /*
- * What an end has sent and the other has no room for comes when that gets room for a while; a window that is wide again is told when somebody
- * looks into the queue. To the processes it is the same where the bytes wait. @b NULL: nobody has the other end any more.
+ * Whether all that was sent has arrived. Bytes for which the receiver has no room come when its buffer is enlarged for
+ * a while; a window that opens again is announced only when the queue is read or peeked at. To the processes it makes
+ * no difference where the bytes wait. @b NULL: no process has the other end any more.
  */
 static bool has_come(const struct object *a, const struct object *b)
 {
 	/* The first byte that the kernel counts of one of both is its SYN. */
-	return b ? a->socket->sent + b->socket->sent <= a->socket->received + b->socket->received + 1 : a->socket->tcp_state == CLOSE_WAIT;
+	return b ? a->socket->sent + b->socket->sent <= a->socket->received + b->socket->received + 1 :
+		   a->socket->tcp_state == CLOSE_WAIT;
 }
 
 static int let_flow(struct dump *d, struct object *a, struct object *b, struct err *e)
@@ -309,14 +327,24 @@ static bool listens_at(const struct object *o, const struct end *at)
 	       (end_is_v4(&x) && end_is_v4(at) && !memcmp(x.addr + 12, none.addr, 4));
 }
 
-/* The other end is in the queue of a listener, which nobody can look into. */
+/*
+ * Links an end whose other end is still in the queue of a listener, which cannot be read. One that its listener does not
+ * count is not in the queue yet: the packet that puts it there is under way, or the listener waits for data
+ * (TCP_DEFER_ACCEPT) or for room.
+ */
 static int link_pending(struct dump *d, struct object *o, const struct end *there, struct err *e)
 {
+	const struct object *early = NULL;
+
 	for (uint32_t i = 0; i < d->n_objects; i++) {
 		struct object *l = &d->object[i];
 
-		if (!listens_at(l, there) || l->socket->matched >= l->socket->pending)
+		if (!listens_at(l, there))
 			continue;
+		if (l->socket->matched >= l->socket->pending) {
+			early = l;
+			continue;
+		}
 		l->socket->matched++;
 		note_shutdown(o->socket);
 		if (o->socket->sent_any || o->socket->k.shutdown || o->socket->failed)
@@ -327,7 +355,11 @@ static int link_pending(struct dump *d, struct object *o, const struct end *ther
 		o->rec.pair = i;
 		return 0;
 	}
-	return 0; /* of nobody inside: it is cut */
+	if (early)
+		return err_set(e, ERR_CONFLICT, -EAGAIN,
+			       "process %u (%s): has a TCP connection that process %u cannot accept yet", o->p->pid,
+			       o->p->name, early->p->pid);
+	return 0; /* no listener inside: it is cut */
 }
 
 /* No process inside has the other end. */
@@ -361,7 +393,7 @@ static int link_alone(struct dump *d, uint32_t at, const struct end *here, const
 		break;
 	}
 	if (o->socket->tcp_state != CLOSE_WAIT)
-		return 0; /* a connection to nobody: cut */
+		return 0; /* a connection without another end: cut */
 	o->socket->k.state = MEM_SOCK_PAIR;
 	o->rec.pair = at;
 	return read_stream(o, e);
@@ -386,9 +418,10 @@ static uint32_t other_end(const struct dump *d, uint32_t at, const struct end *h
 	for (uint32_t i = 0; i < d->n_objects; i++) {
 		const struct object *o = &d->object[i];
 
-		if (i != at && o->rec.kind == MEM_OBJ_SOCKET && o->socket->connected && (o->socket->tcp_state == CLOSED) == closed &&
-		    end_read(o->socket->k.addr, o->socket->k.addr_len, &a) && end_read(o->socket->k.peer, o->socket->k.peer_len, &b) &&
-		    end_same(&a, there) && end_same(&b, here))
+		if (i != at && o->rec.kind == MEM_OBJ_SOCKET && o->socket->connected &&
+		    (o->socket->tcp_state == CLOSED) == closed &&
+		    end_read(o->socket->k.addr, o->socket->k.addr_len, &a) &&
+		    end_read(o->socket->k.peer, o->socket->k.peer_len, &b) && end_same(&a, there) && end_same(&b, here))
 			return i;
 	}
 	return MEM_NONE;
@@ -403,7 +436,8 @@ int object_link_tcp(struct dump *d, uint32_t at, struct err *e)
 
 	if (!closed && o->socket->k.state != MEM_SOCK_RESET)
 		return 0;
-	ends = end_read(o->socket->k.addr, o->socket->k.addr_len, &here) && end_read(o->socket->k.peer, o->socket->k.peer_len, &there);
+	ends = end_read(o->socket->k.addr, o->socket->k.addr_len, &here) &&
+	       end_read(o->socket->k.peer, o->socket->k.peer_len, &there);
 	other = o->socket->other ? o->socket->other - 1 : ends ? other_end(d, at, &here, &there) : MEM_NONE;
 	if (ends && end_same(&here, &there))
 		return proc_refuse(o->p, e, "has a TCP socket that is connected to itself");
@@ -421,7 +455,8 @@ void object_cut_queue(struct object *o)
 	uint32_t waiting = 0;
 	struct err quiet = { 0 };
 
-	if (s->k.protocol != IPPROTO_TCP || s->k.state != MEM_SOCK_RESET || sys_ioctl(o->fd, FIONREAD, &waiting) < 0 || !waiting)
+	if (s->k.protocol != IPPROTO_TCP || s->k.state != MEM_SOCK_RESET || sys_ioctl(o->fd, FIONREAD, &waiting) < 0 ||
+	    !waiting)
 		return;
 	s->failed = s->failed && s->tcp_state != CLOSED; /* then it is the reset itself */
 	if (waiting > CUT_MAX || read_stream(o, &quiet) < 0)

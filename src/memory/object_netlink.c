@@ -1,6 +1,6 @@
 /*
- * Netlink sockets: protocol, number, groups, options, and whom they are connected to. What the kernel has told them and they did not read
- * yet is refused, since nobody can make the kernel say it again.
+ * Netlink sockets: protocol, number, groups, options, and peer. Messages of the kernel that were not read yet are
+ * refused, since the kernel cannot be made to send them again.
  */
 #include "memory/object_socket.h"
 #include "base/base.h"
@@ -25,7 +25,9 @@ static int check_groups(const struct opened *x, struct err *e)
 	for (uint32_t i = 1; i < GROUPS_MAX; i++)
 		if (group[i])
 			return proc_refuse(x->p, e, "has a netlink socket (descriptor %u) in a group above 32", x->num);
-	return len > sizeof(group) ? proc_refuse(x->p, e, "has a netlink socket (descriptor %u) with too many groups", x->num) : 0;
+	return len > sizeof(group) ?
+		       proc_refuse(x->p, e, "has a netlink socket (descriptor %u) with too many groups", x->num) :
+		       0;
 }
 
 int object_netlink(struct opened *x, struct err *e)

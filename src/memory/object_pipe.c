@@ -110,7 +110,10 @@ int external_read(struct dump *d, struct err *e)
 	return r;
 }
 
-/* One that came from outside, for an exec that has ended, has an owner that nobody is inside: root stands for it. */
+/*
+ * The owner of a pipe. One that came from outside, for an exec that has ended, has an owner without a number inside: it
+ * is recorded as root's.
+ */
 static uint64_t owner(const struct dump *d, const struct stat *st)
 {
 	uint32_t uid, gid;
@@ -131,7 +134,7 @@ int object_pipe(struct opened *x, struct err *e)
 
 	o->a = size > 0 ? (uint64_t)size : 0;
 	if (ext) {
-		/* Both directions of what the host has one end of could not be told apart again. */
+		/* A process that has both directions of the host's pipe could not be given them back apart. */
 		if (reads != (ext->role == MEM_STDIN))
 			return proc_refuse(x->p, e, "reads its own output or writes its own input");
 		o->kind = MEM_OBJ_EXTERNAL;

@@ -131,7 +131,7 @@ static int read_options(struct opened *x, struct err *e)
 	int locked = socket_number(x->o->fd, SOL_SOCKET, SO_BUF_LOCK_), r = model_init(&model, &s->k, e);
 
 	if (locked < 0)
-		locked = 3; /* an older kernel does not tell */
+		locked = 3; /* kernels before 5.14 do not report it */
 	for (size_t i = 0; r == 0 && i < socket_options_n; i++) {
 		const struct socket_option *o = &socket_options[i];
 		struct value v;
@@ -183,7 +183,8 @@ static int read_names(struct opened *x, struct mem_socket *k, struct err *e)
 {
 	struct sockaddr_storage addr = { 0 };
 	socklen_t len = sizeof(addr);
-	int family = socket_number(x->o->fd, SOL_SOCKET, SO_DOMAIN), type = socket_number(x->o->fd, SOL_SOCKET, SO_TYPE);
+	int family = socket_number(x->o->fd, SOL_SOCKET, SO_DOMAIN),
+	    type = socket_number(x->o->fd, SOL_SOCKET, SO_TYPE);
 	int proto = socket_number(x->o->fd, SOL_SOCKET, SO_PROTOCOL);
 
 	if (family < 0 || type < 0 || proto < 0 || getsockname(x->o->fd, (struct sockaddr *)&addr, &len) < 0)
@@ -196,7 +197,7 @@ static int read_names(struct opened *x, struct mem_socket *k, struct err *e)
 	len = sizeof(addr);
 	memset(&addr, 0, sizeof(addr));
 	if (getpeername(x->o->fd, (struct sockaddr *)&addr, &len) < 0) {
-		/* Also told when the connection has ended; asked for as many bytes as there are. */
+		/* SO_PEERNAME works after the connection has ended, too, but only for the exact length of the name. */
 		len = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 		if (family == AF_UNIX || getsockopt(x->o->fd, SOL_SOCKET, SO_PEERNAME, &addr, &len) < 0)
 			len = 0;
@@ -241,7 +242,9 @@ int object_socket(struct opened *x, struct err *e)
 static void close_all(struct msghdr *m)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
-		for (size_t i = 0; c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+		for (size_t i = 0; c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+				   i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		     i++) {
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
@@ -250,7 +253,8 @@ static void close_all(struct msghdr *m)
 }
 
 /* What came with it: descriptors, which are copies of our own now. Anything else cannot be sent again. */
-static int take_control(struct dump *d, uint32_t at, struct msghdr *m, uint32_t *objects, uint32_t *ret_n, struct err *e)
+static int take_control(struct dump *d, uint32_t at, struct msghdr *m, uint32_t *objects, uint32_t *ret_n,
+			struct err *e)
 {
 	int r = 0;
 
@@ -268,20 +272,25 @@ static int take_control(struct dump *d, uint32_t at, struct msghdr *m, uint32_t 
 		}
 	}
 	for (uint32_t i = 0; r == 0 && i < *ret_n; i++)
-		if (d->object[objects[i]].own || d->object[objects[i]].rec.kind == MEM_OBJ_EPOLL || d->object[objects[i]].rec.kind == MEM_OBJ_EXTERNAL)
+		if (d->object[objects[i]].own || d->object[objects[i]].rec.kind == MEM_OBJ_EPOLL ||
+		    d->object[objects[i]].rec.kind == MEM_OBJ_EXTERNAL)
 			r = proc_refuse(d->object[at].p, e,
 					"has a descriptor in transit in a unix socket that only its process can open");
 	return r;
 }
 
-/* One message, or as much of a stream as one look tells. 1: there was one; 0: none. */
+/* Reads one message, or as much of a stream as one peek returns. 1: there was one; 0: none. */
 static int read_message(struct dump *d, uint32_t at, uint8_t *data, struct err *e)
 {
 	struct sockaddr_storage from;
 	struct iovec io = { data, MESSAGE_MAX };
 	_Alignas(8) char control[CMSG_SPACE(sizeof(int) * FDS_MAX) + 256];
-	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
-			    .msg_name = &from, .msg_namelen = sizeof(from) };
+	struct msghdr m = { .msg_iov = &io,
+			    .msg_iovlen = 1,
+			    .msg_control = control,
+			    .msg_controllen = sizeof(control),
+			    .msg_name = &from,
+			    .msg_namelen = sizeof(from) };
 	struct socket *s = d->object[at].socket;
 	bool stream = s->k.type == SOCK_STREAM;
 	ssize_t n = sys_recvmsg(d->object[at].fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -328,14 +337,16 @@ static bool has_queue(const struct object *o, uint32_t *ret_bytes)
 	uint32_t waiting = 0;
 
 	*ret_bytes = UINT32_MAX;
-	if (o->socket->k.type != SOCK_DGRAM && (o->socket->k.type == SOCK_STREAM || o->socket->k.shutdown & MEM_SOCK_SHUT_READ || !o->socket->peer))
+	if (o->socket->k.type != SOCK_DGRAM &&
+	    (o->socket->k.type == SOCK_STREAM || o->socket->k.shutdown & MEM_SOCK_SHUT_READ || !o->socket->peer))
 		return sys_ioctl(o->fd, FIONREAD, &waiting) == 0 && (*ret_bytes = waiting) > 0;
 	return socket_unread(o->fd);
 }
 
 int socket_queue(struct dump *d, uint32_t at, struct err *e)
 {
-	static const int told[] = { 16, 29, 34, 35, 37, 40, 63, 64, 65, 76 }; /* SO_PASSCRED and the like: come with each message */
+	/* SO_PASSCRED and the like: come with each message */
+	static const int told[] = { 16, 29, 34, 35, 37, 40, 63, 64, 65, 76 };
 	const struct object *o = &d->object[at];
 	AUTO_FREE uint8_t *data = NULL;
 	uint32_t bytes;
@@ -367,8 +378,9 @@ int socket_queue(struct dump *d, uint32_t at, struct err *e)
 	r = 1;
 	/* Not past the last byte of a connection: there may be an error, which would be gone then. */
 	for (unsigned i = 0; r == 1 && d->object[at].socket->bytes < bytes; i++)
-		r = i < MESSAGES_MAX ? read_message(d, at, data, e) :
-				       proc_refuse(d->object[at].p, e, "has more than %u messages in a socket", MESSAGES_MAX);
+		r = i < MESSAGES_MAX ?
+			    read_message(d, at, data, e) :
+			    proc_refuse(d->object[at].p, e, "has more than %u messages in a socket", MESSAGES_MAX);
 	r = r < 0 ? r : 0;
 	undone = socket_guard_undo_peek(&d->guard, d->object[at].fd);
 	if (undone == -EOWNERDEAD && r == 0)
@@ -390,8 +402,8 @@ int object_socket_queues(struct dump *d, struct err *e)
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++) {
 		const struct object *o = &d->object[i];
 
-		if (o->rec.kind == MEM_OBJ_SOCKET && o->socket->k.state != MEM_SOCK_LISTEN && o->socket->k.family != AF_NETLINK &&
-		    o->socket->k.protocol != IPPROTO_TCP)
+		if (o->rec.kind == MEM_OBJ_SOCKET && o->socket->k.state != MEM_SOCK_LISTEN &&
+		    o->socket->k.family != AF_NETLINK && o->socket->k.protocol != IPPROTO_TCP)
 			r = socket_queue(d, i, e);
 	}
 	return r;
@@ -401,7 +413,8 @@ int object_socket_queues(struct dump *d, struct err *e)
 static int write_record(struct dump *d, struct object *o, struct err *e)
 {
 	struct socket *s = o->socket;
-	AUTO(buf_done) struct buf b = BUF_INIT(sizeof(s->k) + OPTIONS_MAX + FILTER_MAX * sizeof(struct sock_filter) + QUEUE_MAX);
+	AUTO(buf_done)
+	struct buf b = BUF_INIT(sizeof(s->k) + OPTIONS_MAX + FILTER_MAX * sizeof(struct sock_filter) + QUEUE_MAX);
 	int r;
 
 	s->k.options = (uint32_t)s->options.len;

@@ -8,14 +8,15 @@ struct socket {
 	struct mem_socket k;
 	struct buf options, filter, queue; /* what follows the record */
 	uint32_t bytes; /* read of its queue */
-	uint32_t dropped; /* datagrams from outside, which nobody can send again */
+	uint32_t dropped; /* datagrams from outside, which cannot be sent again */
 	uint32_t peer; /* unix: the inode of the other end; 0: none */
 	uint32_t *waiting; /* unix listener: inodes of those that were not accepted, in their order */
 	uint32_t n_waiting;
 	/* TCP */
 	uint32_t tcp_state;
 	uint32_t other; /* 1 + the object of the other end, when that was found by it */
-	uint32_t pending, matched; /* of a listener: connections that it did not accept; those whose other end is known */
+	/* of a listener: connections that it did not accept; those whose other end is known */
+	uint32_t pending, matched;
 	bool connected; /* there is, or was, another end */
 	bool hung_up; /* nothing more can be read, POLLRDHUP */
 	bool failed; /* an error waits, or something beside the stream, POLLERR or POLLPRI */
@@ -28,7 +29,7 @@ struct socket {
 struct socket *socket_new(void);
 /* A number, or -errno. */
 int socket_number(int fd, int level, int name);
-/* Also an empty message, which no count of bytes tells of. */
+/* Whether a message waits, also an empty one, which counts of bytes do not show. */
 bool socket_unread(int fd);
 
 /* Whether a datagram from there can be sent again: its sender is inside. */

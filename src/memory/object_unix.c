@@ -1,4 +1,4 @@
-/* Unix sockets: both ends in here, or no other end. The kernel tells their other ends by number (unix_diag). */
+/* Unix sockets: both ends inside, or no other end. The kernel names their other ends by number (unix_diag). */
 #include "memory/object_socket.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -52,7 +52,9 @@ static int ask_unix(ino_t ino, struct unix_info *ret)
 		struct unix_diag_req r;
 	} ask = {
 		.h = { .nlmsg_len = sizeof(ask), .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST },
-		.r = { .sdiag_family = AF_UNIX, .udiag_states = UINT32_MAX, .udiag_ino = (uint32_t)ino,
+		.r = { .sdiag_family = AF_UNIX,
+		       .udiag_states = UINT32_MAX,
+		       .udiag_ino = (uint32_t)ino,
 		       .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN | UDIAG_SHOW_ICONS,
 		       .udiag_cookie = { UINT32_MAX, UINT32_MAX } },
 	};
@@ -65,7 +67,8 @@ static int ask_unix(ino_t ino, struct unix_info *ret)
 	if (fd < 0 || send(fd, &ask, sizeof(ask), 0) < 0)
 		return -errno;
 	n = recv(fd, answer, sizeof(answer), 0);
-	if (n < (ssize_t)(NLMSG_HDRLEN + sizeof(*m)) || h->nlmsg_type != SOCK_DIAG_BY_FAMILY || h->nlmsg_len > (size_t)n)
+	if (n < (ssize_t)(NLMSG_HDRLEN + sizeof(*m)) || h->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+	    h->nlmsg_len > (size_t)n)
 		return -EOPNOTSUPP;
 	*ret = (struct unix_info){ .state = m->udiag_state };
 	for (size_t at = NLMSG_HDRLEN + NLMSG_ALIGN(sizeof(*m)); at + sizeof(struct nlattr) <= h->nlmsg_len;) {
@@ -93,7 +96,8 @@ static int take_folder(struct opened *x, const char *name, const struct found *f
 {
 	size_t n = strlen(name), len = strlen(f->path);
 	char folder[MEM_PATH_MAX];
-	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
 	AUTO_CLOSE int fd = -1;
 	struct stat st;
 
@@ -108,7 +112,8 @@ static int take_folder(struct opened *x, const char *name, const struct found *f
 
 static bool folder_exists(const struct dump *d, const char *path)
 {
-	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
 	AUTO_CLOSE int fd = -1;
 	char folder[sizeof(((struct mem_socket *)0)->addr) + 1];
 
@@ -146,14 +151,15 @@ static int read_path(struct opened *x, struct err *e)
 	}
 	/* A new one will be put in its place. */
 	if (r == 0 && (path[0] == '/' || k->flags & MEM_SOCK_NAMED) &&
-	    ((path[0] == '/' && !folder_exists(x->d, path)) || !file_may_reach(x->d, x->p, path[0] == '/' ? path : f.path, 2)))
+	    ((path[0] == '/' && !folder_exists(x->d, path)) ||
+	     !file_may_reach(x->d, x->p, path[0] == '/' ? path : f.path, 2)))
 		return proc_refuse(x->p, e, "has the unix socket %.100s, which it cannot recreate", path);
 	return r;
 }
 
 /* ---- one of them -------------------------------------------------------------------------------------------------- */
 
-/* SO_PEERCRED, with the number that processes inside are told. */
+/* SO_PEERCRED, with the process number as it is seen inside. */
 static int read_cred(struct opened *x, struct err *e)
 {
 	struct mem_socket *k = &x->o->socket->k;
@@ -235,7 +241,7 @@ static uint32_t by_inode(const struct dump *d, uint32_t ino)
 	return MEM_NONE;
 }
 
-/* One that waits at a listener, where nobody can look into the other end; or one whose other end is gone. */
+/* Links a socket that waits at a listener, so that its other end cannot be read; or one whose other end is gone. */
 static int link_waiting(struct dump *d, uint32_t at, struct err *e)
 {
 	struct object *o = &d->object[at];

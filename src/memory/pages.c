@@ -91,7 +91,8 @@ int pages_run(struct dump *d, struct mem_range *range, const struct mem_run *run
 
 	if (range->n) {
 		last = image_at(&d->image, MEM_S_RUN, range->first + range->n - 1);
-		if (last->file == run->file && last->start + last->len == run->start && last->off + last->len == run->off) {
+		if (last->file == run->file && last->start + last->len == run->start &&
+		    last->off + last->len == run->off) {
 			last->len += run->len;
 			return 0;
 		}

@@ -1,7 +1,7 @@
 /*
- * Memory protection keys: which a process has been given. Which mapping has which is in smaps, and the rights of each thread are among its
- * registers. Nothing tells of a key but a call that uses it: at a place where nothing is mapped it fails in another way for a key
- * that was given to nobody, and changes nothing.
+ * Memory protection keys: which ones a process has allocated. The key of each mapping is in smaps, and the rights of
+ * each thread are among its registers. Only a call that uses a key shows whether it is allocated: at an address where
+ * nothing is mapped, the call fails with another error for a free key, and changes nothing.
  */
 #include "memory/inject.h"
 #include "base/base.h"

@@ -1,4 +1,4 @@
-/* Reading /proc of processes that stand still. Their names, paths and numbers are theirs to choose. */
+/* Reads /proc of stopped processes. Their names, paths and numbers are chosen by them, so all of it is hostile. */
 #include "memory/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -29,7 +29,7 @@ int proc_text(int dir, const char *name, size_t max, char **ret, size_t *ret_len
 		if (n < 0)
 			return (int)n;
 		if (b.len && b.len < sizeof(some) && max > TEXT_LONG)
-			(void)!buf_room(&b, TEXT_LONG); /* a wish */
+			(void)!buf_room(&b, TEXT_LONG); /* only saves reallocations; a failure is harmless */
 		if (buf_add(&b, some, (size_t)n) < 0)
 			return -EFBIG;
 	}
@@ -196,12 +196,14 @@ static int groups(struct dump *d, struct proc *p, struct err *e)
 static int limits(struct proc *p, struct err *e)
 {
 	/* As the kernel prints them, by number. */
+	/* clang-format off */
 	static const char *const names[16] = {
 		"Max cpu time", "Max file size", "Max data size", "Max stack size", "Max core file size",
 		"Max resident set", "Max processes", "Max open files", "Max locked memory", "Max address space",
 		"Max file locks", "Max pending signals", "Max msgqueue size", "Max nice priority",
 		"Max realtime priority", "Max realtime timeout",
 	};
+	/* clang-format on */
 	AUTO_FREE char *text = NULL;
 	int r = proc_text(p->dir, "limits", DUMP_TEXT_MAX, &text, NULL);
 
@@ -263,7 +265,8 @@ static int addresses(struct dump *d, struct proc *p, const uint64_t *f, struct e
 	return image_bytes(&d->image, auxv, len & ~15UL, &p->rec.auxv, e);
 }
 
-static int one_file(struct dump *d, const struct proc *p, const char *link, uint32_t flags, uint32_t *ret, struct err *e)
+static int one_file(struct dump *d, const struct proc *p, const char *link, uint32_t flags, uint32_t *ret,
+		    struct err *e)
 {
 	struct found f;
 	int r = file_find(d, p->dir, link, &f, e);
@@ -348,7 +351,9 @@ static int login_uid(const struct dump *d, struct proc *p, struct err *e)
 /* What would need more than a record. */
 static int check(const struct dump *d, const struct proc *p, struct err *e)
 {
-	static const char *const spaces[] = { "ns/user", "ns/mnt", "ns/net", "ns/ipc", "ns/uts", "ns/cgroup", "ns/pid" };
+	static const char *const spaces[] = {
+		"ns/user", "ns/mnt", "ns/net", "ns/ipc", "ns/uts", "ns/cgroup", "ns/pid"
+	};
 	static const char *const guesses[] = { "Speculation_Store_Bypass", "SpeculationIndirectBranch" };
 	const char *features, *mine, *agents;
 	struct stat st, agent;
@@ -359,7 +364,8 @@ static int check(const struct dump *d, const struct proc *p, struct err *e)
 		if (proc_field(p->status, guesses[i], &mine) && proc_field(d->proc[0].status, guesses[i], &agents) &&
 		    (strcspn(mine, "\n") != strcspn(agents, "\n") || strncmp(mine, agents, strcspn(mine, "\n")) != 0))
 			return proc_refuse(p, e, "has disabled speculative execution (PR_SET_SPECULATION_CTRL)");
-	if (proc_field(p->status, "x86_Thread_features", &features) && !strncmp(features + strspn(features, " \t"), "shstk", 5))
+	if (proc_field(p->status, "x86_Thread_features", &features) &&
+	    !strncmp(features + strspn(features, " \t"), "shstk", 5))
 		return proc_refuse(p, e, "has a shadow stack");
 	for (unsigned i = 0; i < ARRAY_LEN(spaces); i++)
 		if (fstatat(p->dir, spaces[i], &st, 0) < 0 || fstatat(d->proc[0].dir, spaces[i], &agent, 0) < 0)
@@ -371,7 +377,7 @@ static int check(const struct dump *d, const struct proc *p, struct err *e)
 	return 0;
 }
 
-/* Its parent is told by whom it was run. */
+/* The ids of a process that has ended, which its parent finds in the child's siginfo. */
 static int zombie(const struct dump *d, struct proc *p, struct err *e)
 {
 	int r = ids(d, p, "Uid", &d->uids, p->rec.uid, e);

@@ -1,7 +1,7 @@
 /*
- * POSIX message queues belong to the sandbox's IPC namespace, as System V objects do, and outlive the processes that made them. The
- * kernel has no way to read a message without taking it from its queue, so no image can hold them, and they are refused by name.
- * One that has no name any more is refused where a process has it open (object_file.c).
+ * POSIX message queues belong to the sandbox's IPC namespace, as System V objects do, and outlive the processes that
+ * made them. A message can only be read by taking it from its queue, so no image can hold them, and they are refused by
+ * name. A queue without a name is refused where a process has it open (object_file.c).
  */
 #include "memory/dump.h"
 #include "base/base.h"
@@ -14,7 +14,8 @@
 
 int queue_refuse(const struct dump *d, struct err *e)
 {
-	const struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
+	const struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK,
+				      .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
 	int fd = sys_openat2(d->root, "dev/mqueue", &how), r = 0;
 	struct statfs fs = { 0 };
 	struct dirent *x;
@@ -37,8 +38,10 @@ int queue_refuse(const struct dump *d, struct err *e)
 	}
 	while (r == 0 && (x = readdir(dir)))
 		if (strcmp(x->d_name, ".") && strcmp(x->d_name, ".."))
-			r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-				    "the sandbox has a POSIX message queue (/%.100s), which a memory checkpoint cannot hold", x->d_name);
+			r = err_set(
+				e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+				"the sandbox has a POSIX message queue (/%.100s), which a memory checkpoint cannot hold",
+				x->d_name);
 	closedir(dir);
 	return r;
 }

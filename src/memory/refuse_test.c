@@ -1,4 +1,4 @@
-/* What cannot be carried is refused with a reason, and nobody is harmed by the attempt. */
+/* What cannot be carried is refused with a reason, and the attempt harms no process. */
 #include "base/base.h"
 #include "base/test.h"
 #include "memory/dump_test.h"
@@ -52,7 +52,9 @@ static void loopback_up(void)
 
 static void with_tcp(struct dt_shared *s)
 {
-	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(4712) };
+	struct sockaddr_in in = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				  .sin_port = htons(4712) };
 	int a = socket(AF_INET, SOCK_STREAM, 0), b = socket(AF_INET, SOCK_STREAM, 0);
 
 	loopback_up();
@@ -66,8 +68,8 @@ static void with_credentials(struct dt_shared *s)
 {
 	int p[2], one = 1;
 
-	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, p) < 0 || setsockopt(p[1], SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) < 0 ||
-	    send(p[0], "x", 1, 0) != 1)
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, p) < 0 ||
+	    setsockopt(p[1], SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) < 0 || send(p[0], "x", 1, 0) != 1)
 		_exit(1);
 	wait_here(s);
 }
@@ -127,10 +129,11 @@ static void with_sysv(struct dt_shared *s)
 	wait_here(s);
 }
 
-/* Nobody can find it any more, but who has it can use it. */
+/* The queue has no name any more, but a process that has it open can use it. */
 static void with_queue(struct dt_shared *s)
 {
-	if (syscall(SYS_mq_open, "of-refuse-test", O_RDWR | O_CREAT, 0600, NULL) < 0 || syscall(SYS_mq_unlink, "of-refuse-test") < 0)
+	if (syscall(SYS_mq_open, "of-refuse-test", O_RDWR | O_CREAT, 0600, NULL) < 0 ||
+	    syscall(SYS_mq_unlink, "of-refuse-test") < 0)
 		_exit(1);
 	wait_here(s);
 }
@@ -171,7 +174,8 @@ static void with_device(struct dt_shared *s)
 static void with_locks(struct dt_shared *s)
 {
 	/* By its number: a build with sanitizers has a function of that name that does nothing. */
-	if (syscall(SYS_mlockall, MCL_FUTURE) < 0 || mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+	if (syscall(SYS_mlockall, MCL_FUTURE) < 0 ||
+	    mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
 		_exit(1);
 	wait_here(s);
 }

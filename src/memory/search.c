@@ -1,6 +1,6 @@
 /*
- * A name for a file that is known by its number only: what is watched (inotify), or was opened by a name that is gone and has
- * others. All folders of the sandbox are looked through, small ones first, for all that are wanted at once.
+ * Finds a name for a file of which only the number is known: a watched file (inotify), or one whose name is gone while
+ * it has others. All folders of the sandbox are searched, small ones first, for all such files at once.
  */
 #include "memory/search.h"
 #include "base/base.h"
@@ -28,7 +28,7 @@ struct walk {
 	uint64_t until;
 };
 
-/* What the kernel itself tells apart files by, where its filesystem can say that. */
+/* Compares file handles, by which the kernel itself identifies files, where the filesystem has them. */
 bool search_same(const struct wanted *w, int dir, const char *name)
 {
 	struct {
@@ -51,8 +51,8 @@ static void look(struct walk *k, int dir, const char *name, const char *path, de
 		struct wanted *w = &k->want[i];
 
 		/* The number of a file's device may be a layer's own; its folder's is the filesystem's. */
-		if (w->path || w->ino != st->st_ino || (w->dev != st->st_dev && (S_ISDIR(st->st_mode) || w->dev != folder)) ||
-		    !search_same(w, dir, name))
+		if (w->path || w->ino != st->st_ino ||
+		    (w->dev != st->st_dev && (S_ISDIR(st->st_mode) || w->dev != folder)) || !search_same(w, dir, name))
 			continue;
 		w->path = strdup(path);
 		w->st = *st;
@@ -120,8 +120,11 @@ static int read_folder(struct walk *k, const char *path, bool deep)
 
 void search_names(const struct dump *d, struct wanted *want, size_t n, const char *hint)
 {
-	static const char *const small[] = { "/dev", "/etc", "/home", "/root", "/run", "/srv", "/tmp", "/opt", "/mnt", "/var" };
-	struct walk k = { .d = d, .want = want, .n = n, .left = n, .until = clock_mono_ns() + SECONDS_MAX * 1000000000ULL };
+	static const char *const small[] = { "/dev", "/etc", "/home", "/root", "/run",
+					     "/srv", "/tmp", "/opt",  "/mnt",  "/var" };
+	struct walk k = {
+		.d = d, .want = want, .n = n, .left = n, .until = clock_mono_ns() + SECONDS_MAX * 1000000000ULL
+	};
 	char up[MEM_PATH_MAX];
 	int r = 0;
 

@@ -14,5 +14,5 @@ struct wanted {
 
 /* Whether @name in @dir (or @dir itself, when it is empty) is that file, where its filesystem can say. */
 bool search_same(const struct wanted *w, int dir, const char *name);
-/* Everybody must be held. @hint: a path, may be NULL: its folder comes first. Gives up after some seconds. */
+/* All processes must be held. @hint: a path, may be NULL: its folder is searched first. Gives up after some seconds. */
 void search_names(const struct dump *d, struct wanted *want, size_t n, const char *hint);

@@ -58,7 +58,9 @@ static int share_threads(const struct proc *p, struct err *e)
 	static const struct {
 		int kind;
 		const char *what;
-	} kinds[] = { { KCMP_VM, "memory" }, { KCMP_FILES, "descriptors (CLONE_FILES)" }, { KCMP_FS, "folders (CLONE_FS)" } };
+	} kinds[] = { { KCMP_VM, "memory" },
+		      { KCMP_FILES, "descriptors (CLONE_FILES)" },
+		      { KCMP_FS, "folders (CLONE_FS)" } };
 
 	for (size_t t = 1; t < p->n_threads; t++)
 		for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
@@ -74,7 +76,8 @@ int share_read(struct dump *d, struct err *e)
 
 	for (uint32_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (of[i] != i)
-			r = proc_refuse(&d->proc[i], e, "shares its memory with process %u (%s)", d->proc[of[i]].pid, d->proc[of[i]].name);
+			r = proc_refuse(&d->proc[i], e, "shares its memory with process %u (%s)", d->proc[of[i]].pid,
+					d->proc[of[i]].name);
 	if (r == 0)
 		r = share_groups(d, KCMP_FILES, of, e);
 	for (uint32_t i = 1; r == 0 && i < d->n_procs; i++)

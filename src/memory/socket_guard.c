@@ -1,3 +1,4 @@
+/* The process that changes settings of sockets while they are read, and restores them. */
 #include "memory/socket_guard.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -43,7 +44,7 @@ static int number(int fd, int name)
 	return getsockopt(fd, SOL_SOCKET, name, &v, &len) < 0 ? -errno : v;
 }
 
-/* Written down before it is changed: we may be told to end at any time. */
+/* The old value is recorded before the change: the guard may be ended at any time. */
 static int set(struct held *h, int name, int old, int now)
 {
 	h->old = old;
@@ -52,8 +53,8 @@ static int set(struct held *h, int name, int old, int now)
 }
 
 /*
- * Room for all that its peer has not sent for want of it. The kernel gives it to a socket that waits for so much; to one whose
- * program has chosen the size of its buffer by another size.
+ * Enlarges the receive buffer for all that its peer could not send yet. SO_RCVLOWAT makes the kernel do so; a socket
+ * whose program has set SO_RCVBUF needs another size there instead.
  */
 static int make_room(struct held *h)
 {
@@ -138,8 +139,18 @@ static _Noreturn void serve(int s)
 static int confine_guard(void)
 {
 	static const uint32_t allowed[] = {
-		SYS_recvmsg, SYS_sendmsg, SYS_setsockopt, SYS_getsockopt, SYS_ioctl, SYS_close, SYS_exit_group, SYS_exit, SYS_restart_syscall,
-		SYS_rt_sigreturn, SYS_sigaltstack, /* the last: a sanitizer asks for it before a function that does not return */
+		SYS_recvmsg,
+		SYS_sendmsg,
+		SYS_setsockopt,
+		SYS_getsockopt,
+		SYS_ioctl,
+		SYS_close,
+		SYS_exit_group,
+		SYS_exit,
+		SYS_restart_syscall,
+		/* the last: a sanitizer asks for it before a function that does not return */
+		SYS_rt_sigreturn,
+		SYS_sigaltstack,
 	};
 	struct sock_filter code[ARRAY_LEN(allowed) + 6];
 	size_t n = 0;
@@ -149,7 +160,8 @@ static int confine_guard(void)
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
 	for (size_t i = 0; i < ARRAY_LEN(allowed); i++)
-		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], (uint8_t)(ARRAY_LEN(allowed) - i), 0);
+		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i],
+							 (uint8_t)(ARRAY_LEN(allowed) - i), 0);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	return seccomp_install_extra(code, n);
@@ -163,7 +175,8 @@ static int give_up_rights(void)
 		r = sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (r == 0)
 		r = caps_drop_bounding(NET_ADMIN);
-	if (r == 0 || r == -EPERM) /* the warden may not, as for cloche-dump itself: with no_new_privs nothing is gained by it */
+	if (r == 0 ||
+	    r == -EPERM) /* the warden may not, as for cloche-dump itself: with no_new_privs nothing is gained by it */
 		r = sys_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	if (r == 0)
 		r = caps_set(NET_ADMIN, 0);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define STOP_MS 5000
-#define STUCK_MS 100 /* in the kernel, where nothing wakes it: who wants an image tries again */
+#define STUCK_MS 100 /* blocked in the kernel, where nothing wakes it: the caller of the image may try again */
 #define VFORK_MS 2
 #define PASSES_MAX 100
 #ifndef __WALL
@@ -73,7 +73,8 @@ static bool has_ended(const struct proc *p, pid_t tid)
 
 static int first_is_gone(const struct proc *p, struct err *e)
 {
-	return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its first thread has ended, others have not", p->pid, p->name);
+	return err_set(e, ERR_CONFLICT, -EBUSY, "process %u (%s): its first thread has ended, others have not", p->pid,
+		       p->name);
 }
 
 static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
@@ -158,8 +159,9 @@ static int seize(struct dump *d, struct proc *p, pid_t tid, struct err *e)
 static int add_children(struct dump *d, size_t at, pid_t tid, struct err *e);
 
 /*
- * One that was stopped by a signal changes from that stop into ours when it is seized, and the kernel makes us wait for
- * that; but while version 1's freezer has it, it cannot. It is left for later, when all who could wake it up are held.
+ * Whether a thread must be thawed before it can be held. A thread that was stopped by a signal changes into the
+ * tracer's stop when it is seized, and the kernel makes the tracer wait for that; but in version 1's freezer it cannot.
+ * It is held later, when all processes that could continue it are held.
  */
 static bool must_thaw_first(const struct dump *d, const struct proc *p, pid_t tid)
 {
@@ -294,7 +296,7 @@ static int stopped(struct proc *p, struct thread *t, int status, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, (int)r, "stop process %u (%s)", p->pid, p->name) : 0;
 }
 
-/* It was on its way out already. Its parent is held, so it stays as it is from here on. */
+/* Removes a thread that was ending already. Its parent is held, so its state does not change any more. */
 static int ended(struct dump *d, struct proc *p, size_t at, struct err *e)
 {
 	if (p->thread[at].host == p->host && p->n_threads > 1)
@@ -318,8 +320,8 @@ static bool in_kernel(const struct proc *p, const struct thread *t)
 }
 
 /*
- * Whoever starts a program by vfork waits for it in the kernel until it is started. When it is the child that we hold in
- * between, it goes on until then: it stops with its execve, or ends. Returns whether there is such a child.
+ * A process that starts a program by vfork waits in the kernel until the child runs it. If that child is held
+ * meanwhile, it is continued until then: it stops after its execve, or ends. Returns whether there is such a child.
  */
 static bool help_vfork(struct dump *d, size_t at)
 {
@@ -334,7 +336,8 @@ static bool help_vfork(struct dump *d, size_t at)
 		found = true;
 		if (!t->stopped)
 			continue;
-		if (sys_ptrace(PTRACE_SETOPTIONS, t->host, 0, (void *)(uintptr_t)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC)) < 0 ||
+		if (sys_ptrace(PTRACE_SETOPTIONS, t->host, 0,
+			       (void *)(uintptr_t)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC)) < 0 ||
 		    sys_ptrace(PTRACE_CONT, t->host, 0, NULL) < 0)
 			return false;
 		t->stopped = false;
@@ -373,8 +376,9 @@ static int wait_all(struct dump *d, struct err *e)
 	int r = 0;
 
 	do {
-		/* The agent can always be stopped: until then everybody is still frozen. */
-		if (d->proc[0].n_threads && !d->proc[0].thread[0].stopped && clock_mono_ns() - begin < STOP_MS * 1000000ULL)
+		/* The agent can always be stopped: until it is, all others are still frozen. */
+		if (d->proc[0].n_threads && !d->proc[0].thread[0].stopped &&
+		    clock_mono_ns() - begin < STOP_MS * 1000000ULL)
 			since = clock_mono_ns();
 		waiting = false;
 		for (size_t i = 0; r == 0 && i < d->n_procs; i++)
@@ -392,7 +396,7 @@ static int wait_all(struct dump *d, struct err *e)
 	return r;
 }
 
-/* Now that nothing changes any more: who is still there, and whose children they are. */
+/* Nothing changes any more: finds which processes are left, and their parents. */
 static int settle(struct dump *d, struct err *e)
 {
 	for (size_t i = 1; i < d->n_procs; i++) {
@@ -420,7 +424,7 @@ static int settle(struct dump *d, struct err *e)
 	return 0;
 }
 
-/* Who was in the middle of a fork has ended it before it stopped. */
+/* A fork under way is finished before its caller stops, so there may be new processes. */
 int stop_wait(struct dump *d, struct err *e)
 {
 	int r;

@@ -83,15 +83,15 @@ static int keep(struct dump *d, const struct sysv_told *t, uint8_t *data, struct
 	o->rec.kind = MEM_OBJ_SYSV;
 	o->rec.a = t->size;
 	o->rec.b = s->id;
-	/* One that has ended since is told by nobody. */
+	/* A process that has ended since has no number any more. */
 	for (uint32_t i = 0; s->kind == MEM_SYSV_SEM && i < s->n; i++)
 		if (!find_proc(d, sem[i].pid))
 			sem[i].pid = 0;
 	if (t->at) {
 		char path[96];
 
-		snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)d->sysv_reader.pid, (unsigned long long)t->at,
-			 (unsigned long long)t->end);
+		snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)d->sysv_reader.pid,
+			 (unsigned long long)t->at, (unsigned long long)t->end);
 		o->fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 		if (o->fd < 0)
 			return err_sys(e, ERR_INTERNAL, o->fd, "open System V shared memory with id %u", s->id);
@@ -171,7 +171,8 @@ int sysv_attached(const struct dump *d, const struct proc *p, struct err *e)
 		seen = v->offset ? seen : 0;
 		if (v->offset != seen || (seen && (before->object != v->object || before->end != v->start)) ||
 		    v->end - v->start > size - seen ||
-		    (v->end - v->start < size - seen && (i + 1 == p->n_vmas || v[1].kind != MEM_VMA_SYSV || v[1].start != v->end)))
+		    (v->end - v->start < size - seen &&
+		     (i + 1 == p->n_vmas || v[1].kind != MEM_VMA_SYSV || v[1].start != v->end)))
 			return proc_refuse(p, e, "has attached only a part of System V shared memory (id %u)",
 					   (unsigned)d->object[v->object].rec.b);
 		seen += v->end - v->start;

@@ -1,3 +1,4 @@
+/* Starts the process that reads System V objects, and asks it. */
 #include "memory/sysv_reader.h"
 #include "base/base.h"
 #include "base/buf.h"
@@ -83,7 +84,8 @@ static int read_memory(int index, struct buf *out, struct err *e)
 			       0 :
 			       err_sys(e, ERR_INTERNAL, -errno, "list System V shared memory");
 	s = begin(MEM_SYSV_SHM, id, ds.shm_perm.__key, &ds.shm_perm);
-	s.flags = (ds.shm_perm.mode & SHM_DEST ? MEM_SYSV_REMOVED : 0) | (ds.shm_perm.mode & SHM_LOCKED ? MEM_SYSV_LOCKED : 0);
+	s.flags = (ds.shm_perm.mode & SHM_DEST ? MEM_SYSV_REMOVED : 0) |
+		  (ds.shm_perm.mode & SHM_LOCKED ? MEM_SYSV_LOCKED : 0);
 	t.size = ds.shm_segsz;
 	t.attached = ds.shm_nattch;
 	if (!t.attached) {
@@ -179,7 +181,8 @@ static int read_all(struct buf *out, struct err *e)
 	struct seminfo sem;
 	struct msginfo msg, limits;
 	/* Each returns the highest index in use. */
-	int shms = shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&shm), sems = semctl(0, 0, SEM_INFO, (union value){ .info = &sem });
+	int shms = shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&shm),
+	    sems = semctl(0, 0, SEM_INFO, (union value){ .info = &sem });
 	int msgs = msgctl(0, MSG_INFO, (struct msqid_ds *)(void *)&msg), r = 0;
 
 	if (msgctl(0, IPC_INFO, (struct msqid_ds *)(void *)&limits) < 0 || limits.msgmax < 0 ||
@@ -233,8 +236,9 @@ int sysv_reader_start(struct sysv_reader *g, int agent_pidfd, struct err *e)
 	}
 	if (pid == 0) {
 		r = sys_setns(agent_pidfd, CLONE_NEWUSER);
-		if ((r < 0 && r != -EINVAL /* it is ours */) || dup2(pair[1], 0) < 0 || sys_close_range(1, ~0U, 0) < 0 ||
-		    caps_drop_bounding(0) < 0 || caps_set(IPC_OWNER, 0) < 0 || sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		if ((r < 0 && r != -EINVAL /* it is ours */) || dup2(pair[1], 0) < 0 ||
+		    sys_close_range(1, ~0U, 0) < 0 || caps_drop_bounding(0) < 0 || caps_set(IPC_OWNER, 0) < 0 ||
+		    sys_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 			_exit(1);
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 		alarm(0);

@@ -13,11 +13,11 @@ struct sysv_reader {
 	pid_t pid;
 };
 
-/* What is told of one object: struct mem_sysv and what follows it are behind this. */
+/* The reader's answer about one object: struct mem_sysv and its data follow. */
 struct sysv_told {
 	uint64_t len; /* of those, a multiple of 8 */
 	uint64_t size, attached; /* shared memory: bytes; how often it is attached */
-	uint64_t at, end; /* where the reader has attached it itself: nobody else has; else 0 */
+	uint64_t at, end; /* where the reader has attached it itself, since no process has; else 0 */
 };
 
 /* We are in the sandbox's IPC namespace, and the next child is among its processes (socket_guard_start). */

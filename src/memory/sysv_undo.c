@@ -1,8 +1,8 @@
 /*
- * What is added to System V semaphores when a process ends (SEM_UNDO). The kernel shows it to nobody. But it keeps each
- * adjustment within the range of a short, and an operation that leads out of that fails with ERANGE. So the process is made to
- * ask for operations that shift its adjustment by so much, and whose last part can never be done: that nothing of a semop is
- * done unless all of it can be is the kernel's promise. EAGAIN tells that the adjustment would have stayed in its range.
+ * Adjustments of System V semaphores at the end of a process (SEM_UNDO). The kernel does not show them. But it keeps
+ * each adjustment within the range of a short, and an operation that leads out of it fails with ERANGE. So the process
+ * makes calls of semop that shift its adjustment by some amount, and whose last operation can never be done: semop does
+ * either all of its operations or none. EAGAIN means that the adjustment would have stayed in its range.
  */
 #include "base/base.h"
 #include "base/sys.h"
@@ -159,7 +159,8 @@ int sysv_undo_check(const struct dump *d, struct err *e)
 			if (sys_kcmp(p->host, p->thread[t].host, KCMP_SYSVSEM, 0, 0) != 0)
 				return proc_refuse(p, e, "has a thread with its own operations to undo (SEM_UNDO)");
 		for (size_t k = 1; !p->zombie && k < i; k++)
-			if (!d->proc[k].zombie && sys_kcmp(p->host, d->proc[k].host, KCMP_SYSVSEM, 0, 0) == 0 && has_list(p, e) > 0)
+			if (!d->proc[k].zombie && sys_kcmp(p->host, d->proc[k].host, KCMP_SYSVSEM, 0, 0) == 0 &&
+			    has_list(p, e) > 0)
 				return proc_refuse(p, e,
 						   "shares its operations to undo (CLONE_SYSVSEM) with process %u (%s)",
 						   d->proc[k].pid, d->proc[k].name);
@@ -195,7 +196,8 @@ static int read_object(struct dump *d, uint32_t object, struct err *e)
 	s.undos = (uint32_t)(undos.len / sizeof(struct mem_undo));
 	memcpy(data.data, &s, sizeof(s));
 	r = buf_add(&data, undos.data, undos.len);
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "semaphores") : image_bytes(&d->image, data.data, data.len, &rec->data, e);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "semaphores") :
+		       image_bytes(&d->image, data.data, data.len, &rec->data, e);
 }
 
 int sysv_undo(struct dump *d, struct err *e)

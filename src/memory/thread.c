@@ -1,4 +1,4 @@
-/* A thread that stands still: registers and what ptrace and /proc tell of it. */
+/* A stopped thread: registers, and what ptrace and /proc report of it. */
 #include "memory/dump.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -186,7 +186,7 @@ int thread_read(struct dump *d, struct proc *p, struct thread *t, struct err *e)
 		return err_sys(e, ERR_INTERNAL, (int)r, "restartable sequences");
 	t->rec.rseq = rc.pointer;
 	r = sys_ptrace(PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, t->host, sizeof(dispatch), &dispatch);
-	if (r >= 0 && dispatch.mode) /* kernels before 6.4 do not tell */
+	if (r >= 0 && dispatch.mode) /* kernels before 6.4 do not report it */
 		return proc_refuse(p, e, "handles its system calls itself (PR_SET_SYSCALL_USER_DISPATCH)");
 	t->rec.rseq_len = rc.pointer ? rc.size : 0;
 	t->rec.rseq_sig = rc.pointer ? rc.signature : 0;

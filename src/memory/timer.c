@@ -1,7 +1,7 @@
 /*
- * Timers go on while everything stands still. How much is left of each is asked for first, by a call that the process makes itself; which
- * signals wait is read last, when all memory is copied. One that was due in between is in the image as its signal. It must not be there
- * as a timer that is still to fire, too: the copy would get its signal twice.
+ * Timers. They run while the processes are held. The time left of each is queried first, by a call that the process
+ * makes itself; pending signals are read last, when all memory is copied. A timer that expired in between is in the
+ * image as its signal. It must not be there as a running timer, too: the copy would get its signal twice.
  */
 #include "memory/dump.h"
 #include "base/base.h"
@@ -11,7 +11,7 @@
 #include <sys/time.h>
 
 #define INFO_SIZE 128U
-#define ROUNDED 10000U /* ns: what the kernel tells is not exact */
+#define ROUNDED 10000U /* ns: the kernel rounds what it reports */
 
 struct waiting {
 	int32_t signo, error, code, pad, timer;

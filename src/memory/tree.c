@@ -24,8 +24,18 @@ static bool is_there(const struct dump *d, uint32_t pid)
 static int placeholder(struct dump *d, uint32_t pid, uint32_t sid, struct err *e)
 {
 	struct mem_proc rec = {
-		.state = MEM_PLACEHOLDER, .parent = MEM_NONE, .pid = pid, .pgid = pid, .sid = sid, .tty = MEM_NONE,
-		.exec = MEM_NONE, .exe = MEM_NONE, .cwd = MEM_NONE, .root = MEM_NONE, .loginuid = MEM_NONE, .exit_signal = SIGCHLD,
+		.state = MEM_PLACEHOLDER,
+		.parent = MEM_NONE,
+		.pid = pid,
+		.pgid = pid,
+		.sid = sid,
+		.tty = MEM_NONE,
+		.exec = MEM_NONE,
+		.exe = MEM_NONE,
+		.cwd = MEM_NONE,
+		.root = MEM_NONE,
+		.loginuid = MEM_NONE,
+		.exit_signal = SIGCHLD,
 	};
 	int r;
 
@@ -70,7 +80,7 @@ static bool same_group(const struct proc *a, const struct proc *b)
 	       proc_text(b->dir, "cgroup", DUMP_TEXT_MAX, &y, NULL) == 0 && !strcmp(x, y);
 }
 
-/* By descent; for those whose parents are gone, by control group, when that is not everybody's. */
+/* The exec of a process, by descent; if its parents are gone, by its control group, unless that is the common one. */
 static uint32_t exec_of(struct dump *d, const struct proc *p)
 {
 	for (const struct proc *up = p; up != d->proc; up = &d->proc[up->parent]) {
@@ -181,8 +191,9 @@ static int execs(struct dump *d, struct err *e)
 		const struct table_exec *t = &d->table.exec[i];
 		struct mem_exec rec = { .id = t->id, .pid = t->pid, .tty = MEM_NONE };
 
-		/* One that nobody keeps has nothing that could be given back. */
-		if (!(t->flags & TABLE_USED) || !(t->flags & TABLE_KEEP) || t->flags & TABLE_ENDED || !tree_lives(d, t->pid))
+		/* An exec without KEEP is not recorded: no client could take it up again. */
+		if (!(t->flags & TABLE_USED) || !(t->flags & TABLE_KEEP) || t->flags & TABLE_ENDED ||
+		    !tree_lives(d, t->pid))
 			continue;
 		rec.flags = (t->flags & TABLE_TTY ? MEM_EXEC_TTY : 0) | (t->flags & TABLE_STDIN ? MEM_EXEC_STDIN : 0) |
 			    (t->flags & (TABLE_WARM | TABLE_WARM_HOST) ? MEM_EXEC_WARM : 0);

@@ -114,8 +114,29 @@ TEST(a_family_with_groups_sessions_zombies_and_threads)
 	dt_end(&t);
 }
 
-enum { F_PIPE = 10, F_UNIX = 12, F_SEQ = 14, F_EVENT = 16, F_EPOLL, F_TIMER, F_SIGNAL, F_INOTIFY, F_MASTER, F_SLAVE, F_FILE,
-       F_UNLINKED, F_MEM, F_FIFO, F_LISTEN, F_UDP, F_ULISTEN, F_DUP, F_SOCKET, F_CLOSED, F_LAST };
+enum {
+	F_PIPE = 10,
+	F_UNIX = 12,
+	F_SEQ = 14,
+	F_EVENT = 16,
+	F_EPOLL,
+	F_TIMER,
+	F_SIGNAL,
+	F_INOTIFY,
+	F_MASTER,
+	F_SLAVE,
+	F_FILE,
+	F_UNLINKED,
+	F_MEM,
+	F_FIFO,
+	F_LISTEN,
+	F_UDP,
+	F_ULISTEN,
+	F_DUP,
+	F_SOCKET,
+	F_CLOSED,
+	F_LAST
+};
 
 static void at(int fd, int place)
 {
@@ -187,7 +208,9 @@ static void loopback_up(void)
 
 static void sockets(void)
 {
-	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY), .sin_port = htons(4711) };
+	struct sockaddr_in in = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_ANY),
+				  .sin_port = htons(4711) };
 	struct sockaddr_un un = { .sun_family = AF_UNIX, .sun_path = "/dump-test-socket" };
 	int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
@@ -244,7 +267,8 @@ static void many(struct dt_shared *s)
 	sockets();
 	dup2(F_FILE, F_DUP);
 	setitimer(ITIMER_REAL, &iv, NULL);
-	timer_create(CLOCK_REALTIME, &(struct sigevent){ .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2 }, &timer);
+	timer_create(CLOCK_REALTIME, &(struct sigevent){ .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2 },
+		     &timer);
 	timer_settime(timer, 0, &it, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	s->ready = 1;
@@ -322,7 +346,8 @@ static bool content(const struct dt *t, struct mem_range range, uint64_t at_offs
 
 		if (at_offset < r->start || at_offset >= r->start + r->len)
 			continue;
-		return pread(pages, text, strlen(want), (off_t)(r->off + at_offset - r->start)) == (ssize_t)strlen(want) &&
+		return pread(pages, text, strlen(want), (off_t)(r->off + at_offset - r->start)) ==
+			       (ssize_t)strlen(want) &&
 		       !memcmp(text, want, strlen(want));
 	}
 	return false;

@@ -1,6 +1,6 @@
 /*
- * The room behind the vdso. All processes have the same vdso as we do, so where its bytes end and how many pages it has is
- * known from our own; what lies behind was put there by one of us.
+ * The space behind the vdso. All processes have the same vdso as cloche-dump, so its own shows where the bytes end and
+ * how many pages there are; what is behind them was put there by an earlier cloche-dump.
  */
 #include "memory/inject.h"
 #include "base/base.h"
@@ -53,7 +53,10 @@ static int ip_of(const struct thread *t, uint64_t *ret)
 	return r;
 }
 
-/* A thread that was left in the middle of our code by one of us who was killed: it goes on until it is out of it. */
+/*
+ * A thread that is still inside injected code, since an earlier cloche-dump was killed: it runs until it has left that
+ * code.
+ */
 int vdso_settle(struct proc *p, struct thread *t, struct err *e)
 {
 	const struct timespec nap = { 0, 100000 };
@@ -72,7 +75,8 @@ int vdso_settle(struct proc *p, struct thread *t, struct err *e)
 			r = stop_next(t->host, &status);
 			if (r < 0 || status >> 16 == PTRACE_EVENT_STOP)
 				break;
-			r = (int)sys_ptrace(PTRACE_CONT, t->host, 0, (void *)(uintptr_t)(status >> 16 ? 0 : status >> 8 & 0xff));
+			r = (int)sys_ptrace(PTRACE_CONT, t->host, 0,
+					    (void *)(uintptr_t)(status >> 16 ? 0 : status >> 8 & 0xff));
 		}
 		if (r < 0)
 			return err_sys(e, ERR_CONFLICT, r, "process %u (%s) has ended in the meantime", p->pid,
@@ -104,7 +108,7 @@ static bool on_stack(const struct proc *p, const struct thread *t)
 	return false;
 }
 
-/* Word by word: the memory file would need the right to write anybody's files. */
+/* Writes word by word through ptrace: the memory file would need CAP_DAC_OVERRIDE. */
 int vdso_write(const struct proc *p, uint64_t at, const void *data, size_t n)
 {
 	const uint8_t *from = data;

@@ -164,7 +164,8 @@ static const struct found *look_up(const struct seen *s, const char *key)
 }
 
 /* A private mapping of what cannot be opened by name again. /dev/zero's is anonymous memory. */
-static int nameless(struct dump *d, struct proc *p, struct vma *v, const char *link, const struct found *f, struct err *e)
+static int nameless(struct dump *d, struct proc *p, struct vma *v, const char *link, const struct found *f,
+		    struct err *e)
 {
 	if (S_ISCHR(f->st.st_mode) && f->st.st_rdev == makedev(1, 5)) {
 		v->kind = MEM_VMA_ANON;
@@ -250,7 +251,8 @@ static int keep_vma(struct proc *p, const struct vma *v, size_t *room, struct er
 		struct vma *list = more > VMAS_MAX ? NULL : reallocarray(p->vma, more, sizeof(*list));
 
 		if (!list)
-			return err_set(e, ERR_TOO_LARGE, -E2BIG, "process %u (%s) has too many mappings", p->pid, p->name);
+			return err_set(e, ERR_TOO_LARGE, -E2BIG, "process %u (%s) has too many mappings", p->pid,
+				       p->name);
 		p->vma = list;
 		*room = more;
 	}

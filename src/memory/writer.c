@@ -1,3 +1,4 @@
+/* Writes and sums up pages in a thread. */
 #include "memory/writer.h"
 #include "base/base.h"
 #include "base/fd.h"
@@ -148,7 +149,10 @@ static int confine_thread(void)
 	return r == 0 ? confine(&e) : r;
 }
 
-/* While there is nothing to write: memory for the next buffer, so that who reads the processes does not wait for it. */
+/*
+ * While there is nothing to write: touches memory for the next buffer, so that the reading thread does not wait for
+ * it.
+ */
 static bool touch_next(struct writer *w)
 {
 	uint8_t *data;
@@ -159,7 +163,8 @@ static bool touch_next(struct writer *w)
 		return false;
 	data = w->data + (size_t)w->touched++ * WRITER_BUFFER;
 	pthread_mutex_unlock(&w->lock);
-	__atomic_fetch_or(data, 0, __ATOMIC_RELAXED); /* a huge page; who reads may write there already, so no byte is changed */
+	/* a huge page; the reading thread may already write there, so no byte is changed */
+	__atomic_fetch_or(data, 0, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&w->lock);
 	return true;
 }
@@ -208,7 +213,7 @@ int writer_new(struct writer **ret, struct err *e)
 	data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (data == MAP_FAILED)
 		return err_sys(e, ERR_INTERNAL, -errno, "memory for pages");
-	madvise(data, size, MADV_HUGEPAGE); /* a wish */
+	madvise(data, size, MADV_HUGEPAGE); /* only a hint; a failure is harmless */
 	/* Each where a huge page begins. */
 	w->data = (uint8_t *)data + (-(uintptr_t)data & (WRITER_BUFFER - 1));
 	pthread_mutex_init(&w->lock, NULL);

@@ -69,7 +69,8 @@ static void check(const size_t *len, size_t n)
 TEST(the_sum_is_that_of_the_file_whoever_has_taken_it)
 {
 	static const size_t whole[] = { WRITER_BUFFER, PIECE_SIZE, WRITER_BUFFER, 4 * PIECE_SIZE };
-	static const size_t mixed[] = { 2 * PIECE_SIZE, 4096, 4 * PIECE_SIZE, PIECE_SIZE - 4096, 8 * PIECE_SIZE, 12288, 4096, PIECE_SIZE };
+	static const size_t mixed[] = { 2 * PIECE_SIZE, 4096,  4 * PIECE_SIZE, PIECE_SIZE - 4096,
+					8 * PIECE_SIZE, 12288, 4096,	       PIECE_SIZE };
 	static const size_t few[] = { 4096 };
 
 	check(whole, ARRAY_LEN(whole));

@@ -1,3 +1,4 @@
+/* Registers and restarted system calls on x86-64. */
 #ifdef __x86_64__
 #include "memory/arch.h"
 #include "base/base.h"
@@ -15,8 +16,31 @@
 #define TF 0x100U
 
 /* struct user_regs_struct */
-enum { R15, R14, R13, R12, RBP, RBX, R11, R10, R9, R8, RAX, RCX, RDX, RSI, RDI, ORIG_RAX, RIP, CS, FLAGS, RSP, SS, FS_BASE,
-       GS_BASE };
+enum {
+	R15,
+	R14,
+	R13,
+	R12,
+	RBP,
+	RBX,
+	R11,
+	R10,
+	R9,
+	R8,
+	RAX,
+	RCX,
+	RDX,
+	RSI,
+	RDI,
+	ORIG_RAX,
+	RIP,
+	CS,
+	FLAGS,
+	RSP,
+	SS,
+	FS_BASE,
+	GS_BASE
+};
 
 /* As instructions count them. */
 enum { N_RAX, N_RCX, N_RDX, N_RBX, N_RSP, N_RBP, N_RSI, N_RDI, N_R8, N_R9, N_R10, N_R11 };
@@ -31,7 +55,7 @@ const char *arch_check(const uint64_t *regs)
 {
 	if (regs[CS] != CS_64)
 		return "runs 32-bit code";
-	/* Each instruction of ours would be a trap that nobody expects. */
+	/* With the trap flag, each injected instruction would be a trap that the program does not expect. */
 	return regs[FLAGS] & TF ? "single-steps its own code (trap flag)" : NULL;
 }
 
@@ -75,10 +99,11 @@ void arch_again(uint64_t *regs)
 }
 
 /*
- * How much time is left is the kernel's secret. A sleep that tells its caller ends early, as by a signal: the caller goes on with the
- * rest. So does a relative wait for a futex, whose callers have to expect that, and poll() in a program that handles
- * signals: after a handler poll() never begins anew by itself, so such a program counts time itself. Begun anew with its whole time, again
- * and again, the call would never time out. Any other call begins anew.
+ * Whether the call ends early, as by a signal. The kernel does not show how much time is left. A sleep that returns the
+ * rest to its caller ends early, and the caller sleeps for the rest. So does a relative wait for a futex, whose callers
+ * have to expect that, and poll() in a program that handles signals: after a handler, poll() is never restarted by
+ * itself, so such a program counts time itself. If the call were restarted with its whole time, again and again, it
+ * would never time out. Any other call is restarted.
  */
 static bool ends_early(const uint64_t *regs, bool handles_signals)
 {
@@ -189,7 +214,8 @@ void code_call(struct code *c, const struct call *call)
 void code_begin(struct code *c)
 {
 	const struct call map = { SYS_mmap,
-				  { 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0 }, 0 };
+				  { 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0 },
+				  0 };
 
 	code_call(c, &map);
 	put(c, "\x48\x89\xc3", 3); /* mov rbx, rax; an error is an address that nothing can be written to */
@@ -226,6 +252,6 @@ void code_end(struct code *c, const uint64_t *regs, uint64_t mask, const struct 
 		end = c->n;
 	}
 	put(c, &mask, sizeof(mask));
-	put(c, "\xff", 1); /* so that what is used can be told from what is free */
+	put(c, "\xff", 1); /* a mark, so that space in use can be distinguished from free space */
 }
 #endif

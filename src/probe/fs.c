@@ -43,6 +43,7 @@ static enum verdict device_list(struct probe_run *p)
 
 static enum verdict device_open(struct probe_run *p)
 {
+	/* clang-format off */
 	static const char *const bad[] = {
 		"kmsg",		 "mem",		"port",	       "kvm",	    "fuse",	    "cuse",
 		"net/tun",	 "vsock",	"vhost-vsock", "vhost-net", "loop-control", "loop0",
@@ -52,6 +53,7 @@ static enum verdict device_open(struct probe_run *p)
 		"tty0",		 "hwrng",	"udmabuf",     "iommu",	    "sev",	    "tpm0",
 		"zram0",	 "raw/rawctl"
 	};
+	/* clang-format on */
 	bool hole = false;
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -533,6 +535,7 @@ static enum verdict mount_table(struct probe_run *p)
 	return PROBE_INFO;
 }
 
+/* clang-format off */
 static const struct probe probes[] = {
 	{ "F01", "no unexpected device in /dev", "devices of the machine", device_list, 0, 0 },
 	{ "F02", "no device of the machine opens", "disks, memory, KVM, FUSE, tun", device_open, 0, 0 },
@@ -555,4 +558,5 @@ static const struct probe probes[] = {
 	{ "F15", "a setuid program gains nothing", "CVE-2021-4034", setuid_program, 0, 0 },
 	{ "F16", "mount table", "paths of the host", mount_table, 0, 0 },
 };
+/* clang-format on */
 const struct probe_set probes_fs = { probes, ARRAY_LEN(probes) };

@@ -280,7 +280,7 @@ static enum verdict swap(struct probe_run *p)
 
 static enum verdict clocks(struct probe_run *p)
 {
-	struct timex tx = { .modes = ADJ_TICK, .tick = 1 }; /* a tick that is refused even to who may set it */
+	struct timex tx = { .modes = ADJ_TICK, .tick = 1 }; /* a tick that is refused even with the right to set it */
 	bool hole = probe_reached(p, "settimeofday", probe_call(SYS_settimeofday, 0UL, 0UL));
 
 	hole |= probe_reached(p, "adjtimex", probe_call(SYS_adjtimex, &tx));
@@ -395,8 +395,8 @@ static enum verdict fanotify(struct probe_run *p)
 }
 
 /*
- * Nothing tells a process that it is under Landlock. But layers stack, sixteen at most: how many more fit tells how
- * many there are.
+ * A process cannot query whether it is under Landlock. But layers are limited to sixteen: the number that can still be
+ * added gives the number that is there.
  */
 static enum verdict landlock(struct probe_run *p)
 {

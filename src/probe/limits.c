@@ -99,7 +99,9 @@ static enum verdict uncounted_memory(struct probe_run *p)
 	static const struct {
 		const char *name;
 		int level, option;
-	} options[] = { { "SO_ATTACH_FILTER", SOL_SOCKET, 26 }, { "SO_ATTACH_REUSEPORT_CBPF", SOL_SOCKET, 51 }, { "TCP_MD5SIG", 6, 14 } };
+	} options[] = { { "SO_ATTACH_FILTER", SOL_SOCKET, 26 },
+			{ "SO_ATTACH_REUSEPORT_CBPF", SOL_SOCKET, 51 },
+			{ "TCP_MD5SIG", 6, 14 } };
 	static const char *const folders[] = { "/tmp", "/dev/shm" };
 	static struct {
 		uint32_t version;
@@ -247,7 +249,7 @@ static enum verdict bomb_sysv(struct probe_run *p)
 	return n < bound ? PROBE_CLOSED : PROBE_OPEN;
 }
 
-/* Memory that the kernel holds for us: full buffers of sockets that nobody reads. */
+/* Memory that the kernel holds for this process: full buffers of sockets that are not read. */
 static enum verdict bomb_sockets(struct probe_run *p)
 {
 	static char data[65536];
@@ -385,7 +387,7 @@ static enum verdict bomb_locks(struct probe_run *p)
 	return n < bound ? PROBE_CLOSED : PROBE_OPEN;
 }
 
-/* Judged by who reads the output: it must end long before the bound. */
+/* The reader of the output judges it: it must end long before the bound. */
 static enum verdict bomb_output(struct probe_run *p)
 {
 	static char data[65536];

@@ -128,7 +128,7 @@ static void child(const struct probe *pr, const struct options *o, int out)
 	_exit(fd_write_all(out, msg, 1 + p.len) < 0 ? 1 : 0);
 }
 
-/* A child that could not speak: its way of dying is the answer. */
+/* A child that could not report: the signal that ended it is the answer. */
 static enum verdict judge_death(const struct probe *pr, int status, char *detail, size_t size)
 {
 	int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;

@@ -109,7 +109,7 @@ static enum verdict odd_protocols(struct probe_run *p)
 		if (make_socket(AF_INET, odd[i].type, odd[i].proto) < 0)
 			continue;
 		probe_say(p, "%s; ", odd[i].name);
-		/* Rare code, but no way out of a namespace without links. */
+		/* Rarely used code, but a namespace without links gives it no path to the outside. */
 		hole |= odd[i].proto == 132 || odd[i].proto == 33;
 	}
 	if (hole)
@@ -145,8 +145,8 @@ static int tcp(const char *ip, unsigned port, int ms)
 	fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	r = six ? connect_within(fd, (struct sockaddr *)&a6, sizeof(a6), ms)
-		: connect_within(fd, (struct sockaddr *)&a4, sizeof(a4), ms);
+	r = six ? connect_within(fd, (struct sockaddr *)&a6, sizeof(a6), ms) :
+		  connect_within(fd, (struct sockaddr *)&a4, sizeof(a4), ms);
 	close(fd);
 	return r;
 }

@@ -31,7 +31,7 @@ struct probe_run {
 };
 
 #define PROBE_BOMB 1U /* only with --bombs or by name; SIGKILL by a limit counts as closed */
-#define PROBE_SEGV_NA 2U /* SIGSEGV tells that this kernel lacks the thing */
+#define PROBE_SEGV_NA 2U /* SIGSEGV means that this kernel lacks the feature */
 
 struct probe {
 	const char *id;

@@ -166,7 +166,7 @@ static enum verdict files_init(struct probe_run *p)
 		hole = true;
 		close(fd);
 	}
-	/* Anyone may open this one; the write is where the kernel looks. 50 us is what every process starts with. */
+	/* Any user may open this file; the kernel checks the write. 50 us is the initial value of every process. */
 	slack = open("/proc/1/timerslack_ns", O_WRONLY | O_CLOEXEC);
 	if (slack >= 0 && write(slack, "50000", 5) == 5) {
 		probe_say(p, "/proc/1/timerslack_ns ");

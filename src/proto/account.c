@@ -1,3 +1,4 @@
+/* Finds users and groups in /etc/passwd and /etc/group of a sandbox. */
 #include "proto/account.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -97,7 +98,10 @@ static bool fields(struct span line, struct span *ret, unsigned n)
 	return true;
 }
 
-/* By its name, or by its number when ->name is none. The first line counts, as for everybody who reads these files. */
+/*
+ * Finds a user by name, or by number when ->name is empty. The first line counts, as in other readers of these
+ * files.
+ */
 static int find_user(struct span text, struct span name, struct account *ret)
 {
 	struct span line, f[6];

@@ -16,11 +16,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (n = 0; n < size && n < sizeof(name) - 1 && data[n] != '\n'; n++)
 		name[n] = (char)data[n];
 	half = (size - n) / 2;
-	in = (struct account_files){ .passwd = text + n, .group = text + n + half, .passwd_len = half, .group_len = size - n - half };
+	in = (struct account_files){
+		.passwd = text + n, .group = text + n + half, .passwd_len = half, .group_len = size - n - half
+	};
 	if (account_find(&in, name, &a, &group) < 0)
 		return 0;
-	if (!account_id_ok(a.uid) || !account_id_ok(a.gid) || a.ngroups > ACCOUNT_GROUPS || strlen(a.name) >= ACCOUNT_NAME ||
-	    strlen(a.home) >= ACCOUNT_HOME)
+	if (!account_id_ok(a.uid) || !account_id_ok(a.gid) || a.ngroups > ACCOUNT_GROUPS ||
+	    strlen(a.name) >= ACCOUNT_NAME || strlen(a.home) >= ACCOUNT_HOME)
 		abort();
 	for (uint32_t i = 0; i < a.ngroups; i++)
 		if (!account_id_ok(a.groups[i]))

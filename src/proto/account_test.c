@@ -63,9 +63,9 @@ TEST(what_is_not_there_is_told)
 		int r;
 		bool group;
 	} list[] = {
-		{ "nobody", -ENOENT, false },	  { "broken", -ENOENT, false }, { "ap", -ENOENT, false },
-		{ "apps", -ENOENT, false },	  { "app:x", -ENOENT, true },	{ "large", -ERANGE, false },
-		{ "agent", -ERANGE, false },	  { "app:far", -ERANGE, true }, { "huge", -ERANGE, false },
+		{ "nobody", -ENOENT, false }, { "broken", -ENOENT, false }, { "ap", -ENOENT, false },
+		{ "apps", -ENOENT, false },   { "app:x", -ENOENT, true },   { "large", -ERANGE, false },
+		{ "agent", -ERANGE, false },  { "app:far", -ERANGE, true }, { "huge", -ERANGE, false },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
@@ -76,8 +76,23 @@ TEST(what_is_not_there_is_told)
 
 TEST(what_needs_no_lookup_and_what_is_no_name_is_refused)
 {
-	static const char *const list[] = { "", ":", "a:", ":a", "12", "12:13", "a b", "a\n", "a:b:c", "a/b", "a,b", "-a", "+a", "a\x7f", "a:b,c",
-					    "012345678901234567890123456789abc", "a:012345678901234567890123456789abc" };
+	static const char *const list[] = { "",
+					    ":",
+					    "a:",
+					    ":a",
+					    "12",
+					    "12:13",
+					    "a b",
+					    "a\n",
+					    "a:b:c",
+					    "a/b",
+					    "a,b",
+					    "-a",
+					    "+a",
+					    "a\x7f",
+					    "a:b,c",
+					    "012345678901234567890123456789abc",
+					    "a:012345678901234567890123456789abc" };
 
 	for (size_t i = 0; i < ARRAY_LEN(list); i++)
 		CHECK_EQ(account_check(list[i]), -EINVAL);

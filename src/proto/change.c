@@ -1,3 +1,4 @@
+/* Writes and parses the stream of changes. */
 #include "proto/change.h"
 #include "base/base.h"
 #include "proto/wire.h"
@@ -21,7 +22,9 @@ long change_decode(const uint8_t *data, size_t len, struct change_frame *ret)
 		return 0;
 	r.at += 1;
 	f.type = wire_get_u8(&r);
-	if (wire_get_u8(&r) || wire_get_u8(&r))
+	if (wire_get_u8(&r))
+		return -EBADMSG;
+	if (wire_get_u8(&r))
 		return -EBADMSG;
 	f.len = wire_get_u32(&r);
 	if (f.len > CHANGE_PAYLOAD_MAX)

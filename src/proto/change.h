@@ -63,7 +63,8 @@ struct change_entry {
 	const char *target; /* of a link, else "" */
 	const uint8_t *xattrs; /* see change_xattr_next() */
 	uint32_t xattrs_len;
-	const uint8_t *extents; /* where its data is when it has holes, see change_extent(); without DIFF_DATA only how much of it */
+	/* where its data is when it has holes, see change_extent(); without DIFF_DATA only how much of it */
+	const uint8_t *extents;
 	uint32_t nextents; /* 0: no holes */
 };
 

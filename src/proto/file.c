@@ -1,10 +1,11 @@
+/* Checks messages between the API process and file workers. */
 #include "proto/file.h"
 #include "base/base.h"
 #include "proto/wire.h"
 
 #define FLAGS_HOST                                                                                                     \
 	((unsigned)FILE_PARENTS | FILE_APPEND | FILE_EXCLUSIVE | FILE_MODE | FILE_MTIME | FILE_RECURSIVE |             \
-	 FILE_CONTENT | FILE_BENEATH | FILE_SPARSE)
+	 FILE_CONTENT | FILE_BENEATH | FILE_SPARSE | FILE_ROOTED | FILE_OVER | FILE_XATTRS)
 
 /* The largest payload of a type from that side, or -1 when that side never sends it. */
 static int room(enum file_from from, uint8_t type)
@@ -36,6 +37,8 @@ static int room(enum file_from from, uint8_t type)
 	case FILE_ENTRY:
 	case FILE_EVENT:
 		return host ? -1 : (int)FILE_SMALL_MAX;
+	case FILE_XATTR_LIST:
+		return host ? -1 : (int)FILE_DATA_MAX;
 	}
 	return -1;
 }
@@ -230,7 +233,7 @@ int file_entry_decode(const struct file_frame *f, struct file_entry *ret)
 	x.mtime = (int64_t)wire_get_u64(&r);
 	x.path = get_path(&r);
 	x.target = get_path(&r);
-	/* A size is what off_t can hold: who adds to it must not wrap. */
+	/* A size fits into off_t, so that adding to it cannot wrap. */
 	if (done_in(&r) < 0 || x.mode > 0177777 || x.errnum > 4095 || x.size > INT64_MAX)
 		return -EBADMSG;
 	*ret = x;

@@ -11,7 +11,8 @@
  *	REMOVE					→ END
  *	READ					→ ENTRY, DATA…, END
  *	WRITE, DATA…, END or ABORT		→ ENTRY, END
- *	LIST					→ ENTRY… (DATA… behind each file with FILE_CONTENT), END
+ *	LIST					→ ENTRY… (DATA… behind each file with FILE_CONTENT, XATTRS before an entry
+ *						  that has some with FILE_XATTRS), END
  *	WATCH					→ ENTRY once it is set up, EVENT… until the socket closes
  *
  * An operation that fails answers END with an errno, perhaps without the rest. Exactly one END comes per operation. A
@@ -47,7 +48,8 @@ enum file_type {
 	FILE_ATTR = 10, /* FILE_MODE, FILE_MTIME of what is there; links are not followed */
 	FILE_WATCH = 11, /* FILE_RECURSIVE, max (watches; 0 = FILE_WATCHES_MAX) */
 	FILE_FIFO = 12, /* as SYMLINK; with its mode */
-	FILE_DRESS = 13, /* struct file_dress: everything about what is there, but its content; links are not followed */
+	/* struct file_dress: everything about what is there, but its content; links are not followed */
+	FILE_DRESS = 13,
 	/* host → worker, within a WRITE */
 	FILE_ABORT = 15, /* no payload */
 	/* both */
@@ -56,6 +58,7 @@ enum file_type {
 	/* worker → host */
 	FILE_ENTRY = 18, /* struct file_entry */
 	FILE_EVENT = 19, /* struct file_event */
+	FILE_XATTR_LIST = 20, /* extended attributes of the next ENTRY, as proto/change.h has them */
 };
 
 enum file_flag {
@@ -69,6 +72,10 @@ enum file_flag {
 	FILE_BENEATH = 128,
 	FILE_SPARSE = 512, /* WRITE: DATA of zeros alone becomes a hole */
 	FILE_TRUNCATED = 256, /* END of a LIST: there was more */
+	/* with BENEATH: links above the last part lead to where they lead in the root, instead of being refused */
+	FILE_ROOTED = 1024,
+	FILE_XATTRS = 4096, /* LIST: attributes of files and folders come with them */
+	FILE_OVER = 2048, /* WRITE, SYMLINK, LINK, FIFO: a folder that is there goes, with all that is in it */
 };
 
 /* Which side sent the bytes: each type has its direction. */
@@ -161,7 +168,7 @@ enum file_step {
 #define X(name, text) FILE_STEP_##name,
 	FILE_STEPS(X)
 #undef X
-	FILE_STEP_COUNT
+		FILE_STEP_COUNT
 };
 
 /* "find the path", for "cannot find the path: No such file or directory". */

@@ -38,7 +38,7 @@ TEST(each_type_has_its_direction)
 
 	for (unsigned type = 0; type < 256; type++) {
 		bool host = (type >= FILE_STAT && type <= FILE_DRESS) || (type >= FILE_ABORT && type <= FILE_END);
-		bool worker = type >= FILE_DATA && type <= FILE_EVENT;
+		bool worker = type >= FILE_DATA && type <= FILE_XATTR_LIST;
 
 		file_head(bytes, (enum file_type)type, 0, 1, type == FILE_DATA);
 		CHECK_EQ(file_decode(FILE_FROM_HOST, bytes, 2, &f), host ? 0 : -EBADMSG);

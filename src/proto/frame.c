@@ -1,3 +1,4 @@
+/* Writes and parses frames. */
 #include "proto/frame.h"
 #include "base/base.h"
 #include "proto/wire.h"
@@ -189,8 +190,8 @@ long frame_exec_encode(const struct frame_exec *x, uint8_t *out, size_t size)
 }
 
 #define EXEC_FLAGS                                                                                                     \
-	(FRAME_EXEC_TTY | FRAME_EXEC_FILTER | FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP |                      \
-	 FRAME_EXEC_WARM | FRAME_EXEC_WARM_HOST | FRAME_EXEC_USER)
+	(FRAME_EXEC_TTY | FRAME_EXEC_FILTER | FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP |                  \
+	 FRAME_EXEC_WARM | FRAME_EXEC_WARM_HOST | FRAME_EXEC_USER | FRAME_EXEC_MERGE)
 
 struct frame_exec_fds frame_exec_fds(uint32_t flags)
 {
@@ -222,6 +223,8 @@ static bool exec_flags_ok(uint32_t flags)
 		return false;
 	if (flags & FRAME_EXEC_WARM && flags & (FRAME_EXEC_WARM_HOST | FRAME_EXEC_FILTER | FRAME_EXEC_USER))
 		return false;
+	if (flags & FRAME_EXEC_MERGE && flags & FRAME_EXEC_TTY)
+		return false;
 	return !(flags & FRAME_EXEC_STDIN) || (flags & (FRAME_EXEC_KEEP | FRAME_EXEC_TTY)) == FRAME_EXEC_KEEP;
 }
 
@@ -242,9 +245,9 @@ int frame_exec_decode(const struct frame *f, struct frame_exec *ret)
 		x.user = wire_get_str(&r);
 	x.argc = wire_get_u32(&r);
 	x.envc = wire_get_u32(&r);
-	if (r.bad || !exec_flags_ok(x.flags) || x.argc < (x.flags & FRAME_EXEC_WARM ? 2U : 1U) || x.argc > FRAME_STRINGS_MAX ||
-	    x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX || x.uid == AGENT_UID ||
-	    x.gid == AGENT_UID)
+	if (r.bad || !exec_flags_ok(x.flags) || x.argc < (x.flags & FRAME_EXEC_WARM ? 2U : 1U) ||
+	    x.argc > FRAME_STRINGS_MAX || x.envc > FRAME_STRINGS_MAX || x.argc + x.envc > FRAME_STRINGS_MAX ||
+	    x.uid == AGENT_UID || x.gid == AGENT_UID)
 		return -EBADMSG;
 	if (f->nfds != frame_exec_fds(x.flags).n)
 		return -EBADMSG;
@@ -414,7 +417,7 @@ static void put_exited(struct wire_out *w, const struct frame_exited *x)
 	wire_put_u32(w, (uint32_t)x->status);
 	wire_put_u64(w, x->cpu_usec);
 	wire_put_u64(w, x->maxrss);
-	/* Only where there is something to tell: an agent of an earlier version does not. */
+	/* Only sent if not zero, as by agents of earlier versions, which do not send it at all. */
 	if (x->oom_kills)
 		wire_put_u64(w, x->oom_kills);
 }

@@ -15,8 +15,9 @@
 #define FRAME_VERSION 1
 #define AGENT_UID 65533U /* the agent's own id inside; no exec may have it */
 #define FRAME_HEAD 12
-#define FRAME_PAYLOAD_MAX (2176U * 1024U) /* a command of EXEC_BYTES_MAX (driver/exec.h), and what is around its strings */
-#define FRAME_FDS_MAX 32
+/* a command of EXEC_BYTES_MAX (proto/exec.h), and what is around its strings */
+#define FRAME_PAYLOAD_MAX (2176U * 1024U)
+#define FRAME_FDS_MAX 144
 
 enum frame_type {
 	/* host → agent */
@@ -69,7 +70,8 @@ enum frame_type {
 	 * the id FRAME_WARM_WAKE a request follows soon, and it is only woken up
 	 */
 	FRAME_WARM = 25,
-	FRAME_RESTORED = 24, /* struct frame_restored: all processes run; or FAILED, stage RESTORE, and there are none */
+	/* struct frame_restored: all processes run; or FAILED, stage RESTORE, and there are none */
+	FRAME_RESTORED = 24,
 };
 
 enum frame_scope {
@@ -95,7 +97,7 @@ long frame_decode(const uint8_t *data, size_t len, struct frame *ret);
 void frame_head(uint8_t *out, enum frame_type type, uint8_t nfds, uint32_t id, uint32_t len);
 
 /* --- SETUP --- */
-#define FRAME_MOUNTS_MAX 28
+#define FRAME_MOUNTS_MAX 140
 
 enum frame_mount_kind {
 	FRAME_MOUNT_DIR, /* target is made as a folder when missing */
@@ -128,8 +130,11 @@ struct frame_setup {
 #define FRAME_SETUP_FRESH 4U
 #define FRAME_SETUP_NET 8U /* /etc/resolv.conf names the sandbox's resolver (linux/steer.h) */
 #define FRAME_SETUP_AHEAD 16U /* no request waits for it yet: others run first (linux/sched_slice.h) */
-#define FRAME_SETUP_ETC 32U /* the image may be one that does not know the user, nor localhost: they are added (agent/etc.c) */
-#define FRAME_SETUP_FLAGS 63U
+/* the image may be one that does not know the user, nor localhost: they are added (agent/etc.c) */
+#define FRAME_SETUP_ETC 32U
+#define FRAME_SETUP_HOSTS 64U /* the image may not know localhost: its name and that are added (agent/hosts.c) */
+#define FRAME_SETUP_BARE 128U /* nothing is added to the files, not even a folder for what is temporary */
+#define FRAME_SETUP_FLAGS 255U
 
 long frame_mounts_encode(const struct frame_mounts *m, uint8_t *out, size_t size); /* payload length or -EMSGSIZE */
 int frame_mounts_decode(const struct frame *f, struct frame_mounts *ret); /* 0 or -EBADMSG; points into the frame */
@@ -146,6 +151,7 @@ int frame_setup_decode(const struct frame *f, struct frame_setup *ret); /* 0 or 
 #define FRAME_EXEC_WARM 32U
 #define FRAME_EXEC_WARM_HOST 64U /* it is a warm process: the agent's socket is its descriptor 3 */
 #define FRAME_EXEC_USER 128U /* ->user is looked up (proto/account.h) instead of ->uid and ->gid; no WARM */
+#define FRAME_EXEC_MERGE 256U /* the command's stderr is its stdout; the pipe for stderr stays empty. No TTY */
 #define FRAME_STRINGS_MAX 8192 /* arguments and variables together */
 
 struct frame_exec {
@@ -221,7 +227,7 @@ int frame_changes_decode(const struct frame *f, struct frame_changes *ret); /* 0
 #define FRAME_WARM_WAKE 1U
 #define FRAME_RESTORE_FILTER 1U /* a descriptor holds a seccomp program to add, as for execs of this sandbox */
 #define FRAME_RESTORE_PAGES_MAX 8
-#define FRAME_RESTORE_GROUPS_MAX (FRAME_FDS_MAX - 2 - FRAME_RESTORE_PAGES_MAX)
+#define FRAME_RESTORE_GROUPS_MAX 22
 
 struct frame_restore {
 	uint32_t flags;
@@ -241,7 +247,8 @@ struct frame_restore_fds frame_restore_fds(const struct frame_restore *x);
 long frame_restore_encode(const struct frame_restore *x, uint8_t *out, size_t size);
 int frame_restore_decode(const struct frame *f, struct frame_restore *ret); /* 0 or -EBADMSG */
 
-#define FRAME_NUMBERS ".cloche-inode-numbers" /* layers/numbers.h: a folder in the root, until processes are restored. Files "NUMBER.SET" */
+/* layers/numbers.h: a folder in the root, until processes are restored. Files "NUMBER.SET" */
+#define FRAME_NUMBERS ".cloche-inode-numbers"
 #define FRAME_NUMBERS_SETS 4U
 
 /* --- answers --- */
@@ -260,7 +267,8 @@ struct frame_exited {
 	int32_t status; /* as wait4 returns it */
 	uint64_t cpu_usec;
 	uint64_t maxrss; /* bytes */
-	uint64_t oom_kills; /* processes of the sandbox that its memory limit has killed in the meantime; 0 where that is unknown */
+	/* processes of the sandbox that its memory limit has killed in the meantime; 0 where that is unknown */
+	uint64_t oom_kills;
 };
 
 #define FRAME_HELD_ENDED 1U /* and then the rest holds what EXITED said */
@@ -302,7 +310,7 @@ struct frame_held {
 	X(LIMIT, "too many execs")                                                                                     \
 	X(PROTOCOL, "read a frame")                                                                                    \
 	X(GROUP, "join its group")                                                                                     \
-	X(RESTORE, "restore the processes")                                                                             \
+	X(RESTORE, "restore the processes")                                                                            \
 	X(WARM, "ask the warm process")                                                                                \
 	X(RESOLVER, "write /etc/resolv.conf")                                                                          \
 	X(ACCOUNT, "look the user up in /etc/passwd")                                                                  \
@@ -312,7 +320,7 @@ enum frame_stage {
 #define X(name, text) FRAME_STAGE_##name,
 	FRAME_STAGES(X)
 #undef X
-	FRAME_STAGE_COUNT
+		FRAME_STAGE_COUNT
 };
 const char *frame_stage_text(uint32_t stage);
 

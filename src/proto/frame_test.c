@@ -9,12 +9,27 @@ static uint8_t bytes[FRAME_HEAD + FRAME_PAYLOAD_MAX + 64];
 static const char *const argv[] = { "python3", "-c", "print('hallo')", "" };
 static const char *const envp[] = { "PATH=/bin", "A=" };
 static const struct frame_exec an_exec = {
-	.flags = FRAME_EXEC_FILTER, .uid = 1000, .gid = 100, .rows = 24, .cols = 80, .nofile = 1024, .cpu_seconds = 7,
-	.cwd = "/home/user", .argc = 4, .envc = 2, .argv = argv, .envp = envp,
+	.flags = FRAME_EXEC_FILTER,
+	.uid = 1000,
+	.gid = 100,
+	.rows = 24,
+	.cols = 80,
+	.nofile = 1024,
+	.cpu_seconds = 7,
+	.cwd = "/home/user",
+	.argc = 4,
+	.envc = 2,
+	.argv = argv,
+	.envp = envp,
 };
 static const struct frame_setup a_setup = {
-	.hostname = "sandbox", .workdir = "/work", .uid = 1, .gid = 2, .flags = FRAME_SETUP_READ_ONLY,
-	.cpu_mask = 0xff00000000000001ULL, .mounts.n = 3,
+	.hostname = "sandbox",
+	.workdir = "/work",
+	.uid = 1,
+	.gid = 2,
+	.flags = FRAME_SETUP_READ_ONLY,
+	.cpu_mask = 0xff00000000000001ULL,
+	.mounts.n = 3,
 	.mounts.mount = { { FRAME_MOUNT_DIR, "/" }, { FRAME_MOUNT_FILE, "/etc/x" }, { FRAME_MOUNT_PARK, "" } },
 };
 
@@ -59,9 +74,16 @@ TEST(what_can_never_be_a_frame_is_refused_at_once)
 		unsigned at;
 		uint8_t value;
 	} cases[] = {
-		{ "version 0", 0, 0 },	 { "version 2", 0, 2 },	      { "type 0", 1, 0 },	  { "type 15", 1, 15 },
-		{ "type 26", 1, 26 },	 { "type 255", 1, 255 },      { "33 descriptors", 2, 33 }, { "reserved", 3, 1 },
-		{ "length 16M", 11, 1 }, { "length 2^31", 11, 0x80 },
+		{ "version 0", 0, 0 },
+		{ "version 2", 0, 2 },
+		{ "type 0", 1, 0 },
+		{ "type 15", 1, 15 },
+		{ "type 26", 1, 26 },
+		{ "type 255", 1, 255 },
+		{ "145 descriptors", 2, FRAME_FDS_MAX + 1 },
+		{ "reserved", 3, 1 },
+		{ "length 16M", 11, 1 },
+		{ "length 2^31", 11, 0x80 },
 	};
 	struct frame f;
 
@@ -224,8 +246,9 @@ TEST(an_encoder_says_when_there_is_no_room)
 		for (long size = 0; size < n; size++)
 			CHECK_EQ(encode(with_payload[i], PAYLOAD, (size_t)size, &nfds), -EMSGSIZE);
 	}
-	CHECK_EQ(frame_setup_encode(&(struct frame_setup){ .hostname = "", .workdir = "", .mounts.n = 29 }, PAYLOAD,
-				    ROOM),
+	CHECK_EQ(frame_setup_encode(
+			 &(struct frame_setup){ .hostname = "", .workdir = "", .mounts.n = FRAME_MOUNTS_MAX + 1 },
+			 PAYLOAD, ROOM),
 		 -EMSGSIZE);
 }
 
@@ -255,7 +278,7 @@ TEST(an_exec_outside_the_rules_is_bad)
 {
 	struct frame_exec x = an_exec;
 
-	x.flags = 256;
+	x.flags = 512;
 	CHECK_EQ(exec_of(x, 3), -EBADMSG);
 	x.user = "name";
 	x.flags = FRAME_EXEC_WARM | FRAME_EXEC_USER;
@@ -264,7 +287,7 @@ TEST(an_exec_outside_the_rules_is_bad)
 	CHECK_EQ(exec_of(x, 4), -EBADMSG);
 	x.flags = FRAME_EXEC_WARM | FRAME_EXEC_WARM_HOST | FRAME_EXEC_KEEP;
 	CHECK_EQ(exec_of(x, 5), -EBADMSG);
-	x.flags = FRAME_EXEC_WARM_HOST; /* also when nobody keeps it */
+	x.flags = FRAME_EXEC_WARM_HOST; /* also without KEEP */
 	CHECK_EQ(exec_of(x, 3), 0);
 	x.flags = FRAME_EXEC_WARM;
 	CHECK_EQ(exec_of(x, 3), 0);
@@ -421,8 +444,9 @@ TEST(a_mount_of_unknown_kind_is_bad)
 TEST(a_failure_that_cannot_be_is_bad)
 {
 	struct frame_failed x;
-	struct frame f = framed(FRAME_FAILED, 0,
-				frame_failed_encode(&(struct frame_failed){ FRAME_STAGE_COUNT, 1, 0, NULL }, PAYLOAD, ROOM));
+	struct frame f =
+		framed(FRAME_FAILED, 0,
+		       frame_failed_encode(&(struct frame_failed){ FRAME_STAGE_COUNT, 1, 0, NULL }, PAYLOAD, ROOM));
 
 	CHECK_EQ(frame_failed_decode(&f, &x), -EBADMSG);
 	f = framed(FRAME_FAILED, 0, frame_failed_encode(&(struct frame_failed){ 1, 4096, 0, NULL }, PAYLOAD, ROOM));

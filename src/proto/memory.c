@@ -1,6 +1,6 @@
 /*
- * Holds a memory image against itself. One pass over every record; a record that was passed can be used without another
- * look: its indices exist, its ranges lie in their sections, its addresses can belong to a process.
+ * Checks a memory image. One pass over every record; a record that has passed can be used without another check: its
+ * indices exist, its ranges are within their sections, its addresses can belong to a process.
  */
 #include "proto/memory.h"
 #include "base/base.h"
@@ -37,11 +37,12 @@
 	(MEM_VMA_GROWSDOWN | MEM_VMA_LOCKED | MEM_VMA_NORESERVE | MEM_VMA_HEAP | MEM_VMA_ONFAULT | MEM_VMA_DROPPABLE | \
 	 MEM_VMA_MAY_WRITE)
 #define PROC_FLAGS                                                                                                     \
-	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED | \
+	(MEM_PROC_DUMPABLE | MEM_PROC_SUBREAPER | MEM_PROC_NO_NEW_PRIVS | MEM_PROC_THP_DISABLE | MEM_PROC_STOPPED |    \
 	 MEM_PROC_BARRIER(0) | MEM_PROC_BARRIER(1) | MEM_PROC_BARRIER(2) | MEM_PROC_BARRIER(3) | MEM_PROC_CONTINUED)
 #define GUARDS_MAX (1U << 20) /* bytes of places */
 #define EXEC_FLAGS (MEM_EXEC_TTY | MEM_EXEC_STDIN | MEM_EXEC_WARM)
 
+/* clang-format off */
 static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_PROC] = sizeof(struct mem_proc),	  [MEM_S_THREAD] = sizeof(struct mem_thread),
 	[MEM_S_VMA] = sizeof(struct mem_vma),	  [MEM_S_RUN] = sizeof(struct mem_run),
@@ -52,6 +53,7 @@ static const uint32_t sizes[MEM_SECTIONS] = {
 	[MEM_S_NODE] = sizeof(struct mem_node),	  [MEM_S_CUT] = sizeof(struct mem_cut),
 	[MEM_S_BYTES] = 1,
 };
+/* clang-format on */
 
 /* The image, how much of each section was claimed by a range, and where we are, for the message. */
 struct check {
@@ -169,6 +171,7 @@ static int check_head(struct check *c, const void *data, size_t len)
 
 static int check_sections(struct check *c, const void *data, size_t len)
 {
+	/* clang-format off */
 	const void **at[MEM_SECTIONS] = {
 		(const void **)&c->m.proc,  (const void **)&c->m.thread, (const void **)&c->m.vma,
 		(const void **)&c->m.run,   (const void **)&c->m.fd,	 (const void **)&c->m.object,
@@ -177,6 +180,7 @@ static int check_sections(struct check *c, const void *data, size_t len)
 		(const void **)&c->m.node,  (const void **)&c->m.cut,
 		(const void **)&c->m.bytes,
 	};
+	/* clang-format on */
 	uint64_t end = sizeof(struct mem_head);
 
 	c->what = "section";
@@ -216,7 +220,7 @@ static int check_runs(struct check *c, struct mem_range range, uint64_t from, ui
 	return r;
 }
 
-/* The first mapping of an attachment stands for all of it: the others follow it, without a gap. */
+/* The first mapping of an attachment represents all of it: the others follow it, without a gap. */
 static bool attachment_ok(const struct check *c, const struct mem_vma *v, uint64_t from)
 {
 	const struct mem_object *o = &c->m.object[v->object];
@@ -224,7 +228,8 @@ static bool attachment_ok(const struct check *c, const struct mem_vma *v, uint64
 	if (o->kind != MEM_OBJ_SYSV || !o->a || v->offset >= o->a || o->a > TASK_END - v->start)
 		return false;
 	return !v->offset || (from == v->start && v[-1].kind == MEM_VMA_SYSV && v[-1].object == v->object &&
-			      v[-1].offset + (v[-1].end - v[-1].start) == v->offset && !((v[-1].flags ^ v->flags) & MEM_VMA_MAY_WRITE));
+			      v[-1].offset + (v[-1].end - v[-1].start) == v->offset &&
+			      !((v[-1].flags ^ v->flags) & MEM_VMA_MAY_WRITE));
 }
 
 static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
@@ -233,22 +238,26 @@ static int check_vma(struct check *c, const struct mem_vma *v, uint64_t *from)
 	     aligned(c, v->start) && aligned(c, v->end) && v->start >= *from && v->start && v->start < v->end &&
 		     v->end <= TASK_END,
 	     "place");
-	NEED(c, v->prot <= 7 && !(v->flags & ~(VMA_FLAGS | (MEM_PKEYS - 1) << MEM_VMA_KEY_SHIFT)) && !(v->advice & ~mem_advices()), "flags");
+	NEED(c,
+	     v->prot <= 7 && !(v->flags & ~(VMA_FLAGS | (MEM_PKEYS - 1) << MEM_VMA_KEY_SHIFT)) &&
+		     !(v->advice & ~mem_advices()),
+	     "flags");
 	NEED(c, v->kind <= MEM_VMA_SYSV, "kind");
 	NEED(c,
-	     (v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_FILE_SHARED) ? index_ok(c, MEM_S_FILE, v->file)
-									 : v->file == MEM_NONE,
+	     (v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_FILE_SHARED) ? index_ok(c, MEM_S_FILE, v->file) :
+									   v->file == MEM_NONE,
 	     "file");
 	NEED(c,
-	     v->kind == MEM_VMA_SHMEM || v->kind == MEM_VMA_OBJECT
-		     ? index_ok(c, MEM_S_OBJECT, v->object) && c->m.object[v->object].kind == MEM_OBJ_SHMEM
-	     : v->kind == MEM_VMA_SYSV ? index_ok(c, MEM_S_OBJECT, v->object) && attachment_ok(c, v, *from)
-				       : v->object == MEM_NONE,
+	     v->kind == MEM_VMA_SHMEM || v->kind == MEM_VMA_OBJECT ?
+		     index_ok(c, MEM_S_OBJECT, v->object) && c->m.object[v->object].kind == MEM_OBJ_SHMEM :
+	     v->kind == MEM_VMA_SYSV ? index_ok(c, MEM_S_OBJECT, v->object) && attachment_ok(c, v, *from) :
+				       v->object == MEM_NONE,
 	     "object");
 	NEED(c, aligned(c, v->offset) && v->offset < SIZE_MAX_FILE, "offset");
 	NEED(c, !v->run.n || v->kind == MEM_VMA_ANON || v->kind == MEM_VMA_FILE || v->kind == MEM_VMA_OBJECT, "runs");
 	NEED(c, !(v->flags & (MEM_VMA_GROWSDOWN | MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_ANON, "grows");
-	NEED(c, span_ok(c, v->name) && v->name.len <= MEM_VMA_NAME_MAX && (!v->name.len || v->kind == MEM_VMA_ANON), "name");
+	NEED(c, span_ok(c, v->name) && v->name.len <= MEM_VMA_NAME_MAX && (!v->name.len || v->kind == MEM_VMA_ANON),
+	     "name");
 	NEED(c, !memchr(c->m.bytes + v->name.off, 0, v->name.len), "name");
 	*from = v->end;
 	return check_runs(c, v->run, v->start, v->end);
@@ -292,10 +301,14 @@ static int check_thread(struct check *c, const struct mem_thread *t)
 	NEED(c, span_ok(c, t->fp) && t->fp.len >= FP_MIN && t->fp.len <= FP_MAX && !(t->fp.len & 7),
 	     "vector registers");
 	NEED(c, extra_ok(c, t->extra) && pending_ok(c, t->pending), "spans");
-	NEED(c, t->sched_policy <= 7 && t->sched_priority <= 99 && t->nice >= -20 && t->nice <= 19 && t->sched_reset <= 1,
+	NEED(c,
+	     t->sched_policy <= 7 && t->sched_priority <= 99 && t->nice >= -20 && t->nice <= 19 && t->sched_reset <= 1,
 	     "scheduling");
 	for (uint32_t i = 0; i < MEM_SETTINGS_MAX; i++)
-		NEED(c, i < mem_settings_n ? t->setting[i] == mem_settings[i].normal || t->setting[i] <= mem_settings[i].most : !t->setting[i],
+		NEED(c,
+		     i < mem_settings_n ?
+			     t->setting[i] == mem_settings[i].normal || t->setting[i] <= mem_settings[i].most :
+			     !t->setting[i],
 		     "settings");
 	return 0;
 }
@@ -324,7 +337,8 @@ static bool guards_ok(const struct check *c, struct mem_span s)
 		uint64_t place[2];
 
 		memcpy(place, c->m.bytes + s.off + at, sizeof(place));
-		if (!aligned(c, place[0]) || !aligned(c, place[1]) || place[0] < from || place[0] >= place[1] || place[1] > TASK_END)
+		if (!aligned(c, place[0]) || !aligned(c, place[1]) || place[0] < from || place[0] >= place[1] ||
+		    place[1] > TASK_END)
 			return false;
 		from = place[1];
 	}
@@ -391,8 +405,8 @@ static int check_alive(struct check *c, const struct mem_proc *p)
 			     p->gid[i] != AGENT_UID,
 		     "user");
 	NEED(c,
-	     p->umask <= 0777 && (int32_t)p->oom_score_adj >= -1000 &&
-		     (int32_t)p->oom_score_adj <= 1000 && !(p->flags & ~PROC_FLAGS),
+	     p->umask <= 0777 && (int32_t)p->oom_score_adj >= -1000 && (int32_t)p->oom_score_adj <= 1000 &&
+		     !(p->flags & ~PROC_FLAGS),
 	     "settings");
 	NEED(c, index_ok(c, MEM_S_FILE, p->exe) && index_ok(c, MEM_S_FILE, p->cwd) && p->root == MEM_NONE, "files");
 	NEED(c, span_ok(c, p->auxv) && p->auxv.len <= AUXV_MAX && !(p->auxv.len % 16), "auxv");
@@ -434,9 +448,13 @@ static int check_family(const struct check *c, const struct mem_proc *p)
 		      (c->m.object[p->tty].kind == MEM_OBJ_PTS || c->m.object[p->tty].kind == MEM_OBJ_EXTERNAL)),
 	     "terminal");
 	NEED(c, index_or_none(c, MEM_S_EXEC, p->exec), "exec");
-	NEED(c, !p->files || (p->state == MEM_ALIVE && p->files != p->pid && proc_of(c, p->files) && !proc_of(c, p->files)->files && !p->fd.n),
+	NEED(c,
+	     !p->files || (p->state == MEM_ALIVE && p->files != p->pid && proc_of(c, p->files) &&
+			   !proc_of(c, p->files)->files && !p->fd.n),
 	     "shared descriptors");
-	NEED(c, !p->folders || (p->state == MEM_ALIVE && p->folders != p->pid && proc_of(c, p->folders) && !proc_of(c, p->folders)->folders),
+	NEED(c,
+	     !p->folders || (p->state == MEM_ALIVE && p->folders != p->pid && proc_of(c, p->folders) &&
+			     !proc_of(c, p->folders)->folders),
 	     "shared folders");
 	return 0;
 }
@@ -483,8 +501,10 @@ static int check_files(struct check *c)
 		path = (const char *)c->m.bytes + f->path.off;
 		NEED(c, path[0] == '/' && !memchr(path, 0, f->path.len), "path");
 		NEED(c, f->flags <= (1 | MEM_FILE_UPPER) && !f->zero && f->size < SIZE_MAX_FILE, "numbers");
-		NEED(c, f->ino ? S_ISREG(f->mode) && f->node == MEM_NONE : !(f->flags & MEM_FILE_UPPER), "inode number");
-		NEED(c, f->node == MEM_NONE || (index_ok(c, MEM_S_NODE, f->node) && c->m.node[f->node].file == i), "node");
+		NEED(c, f->ino ? S_ISREG(f->mode) && f->node == MEM_NONE : !(f->flags & MEM_FILE_UPPER),
+		     "inode number");
+		NEED(c, f->node == MEM_NONE || (index_ok(c, MEM_S_NODE, f->node) && c->m.node[f->node].file == i),
+		     "node");
 	}
 	return 0;
 }
@@ -556,7 +576,8 @@ static bool kind_ok(const struct check *c, const struct mem_object *o)
 		return o->a < PTS_MAX && o->b <= 1 && !o->data.len;
 	case MEM_OBJ_SHMEM:
 		return o->a < SIZE_MAX_FILE && o->b <= 63 && o->data.len < 250 && o->pair != MEM_NONE &&
-		       (o->file == MEM_NONE || (index_ok(c, MEM_S_NODE, o->file) && c->m.node[o->file].file == MEM_NONE)) &&
+		       (o->file == MEM_NONE ||
+			(index_ok(c, MEM_S_NODE, o->file) && c->m.node[o->file].file == MEM_NONE)) &&
 		       !memchr(c->m.bytes + o->data.off, 0, o->data.len);
 	case MEM_OBJ_SOCKET:
 		return mem_socket_ok(&c->m, o);
@@ -590,7 +611,8 @@ static int check_objects(struct check *c)
 		for (uint32_t w = 0; w < o->watch.n; w++) {
 			const struct mem_watch *x = &c->m.watch[o->watch.first + w];
 
-			NEED(c, index_ok(c, MEM_S_OBJECT, x->object) && x->fd_num < FD_NUM_MAX &&
+			NEED(c,
+			     index_ok(c, MEM_S_OBJECT, x->object) && x->fd_num < FD_NUM_MAX &&
 				     !(x->flags & ~MEM_WATCH_TOLD),
 			     "watch");
 		}
@@ -618,7 +640,10 @@ static int check_locks(struct check *c)
 		uint32_t kind;
 
 		c->at = i;
-		NEED(c, k->kind <= MEM_LOCK_BREAKING && k->type <= 1 && (k->kind != MEM_LOCK_BREAKING || k->start <= k->type), "kind");
+		NEED(c,
+		     k->kind <= MEM_LOCK_BREAKING && k->type <= 1 &&
+			     (k->kind != MEM_LOCK_BREAKING || k->start <= k->type),
+		     "kind");
 		NEED(c, index_ok(c, MEM_S_OBJECT, k->object), "object");
 		kind = c->m.object[k->object].kind;
 		NEED(c, kind == MEM_OBJ_FILE || kind == MEM_OBJ_SHMEM, "object");
@@ -670,7 +695,10 @@ static int check_node(struct check *c, uint32_t i)
 
 	c->what = "node";
 	c->at = i;
-	NEED(c, !(x->flags & ~(MEM_NODE_REMOVED | MEM_NODE_LINKABLE)) && !(x->mode & ~(S_IFMT | 07777U)) && node_type_ok(x), "kind");
+	NEED(c,
+	     !(x->flags & ~(MEM_NODE_REMOVED | MEM_NODE_LINKABLE)) && !(x->mode & ~(S_IFMT | 07777U)) &&
+		     node_type_ok(x),
+	     "kind");
 	NEED(c, x->file == MEM_NONE || (index_ok(c, MEM_S_FILE, x->file) && f->node == i), "name");
 	NEED(c,
 	     !f || x->flags & MEM_NODE_REMOVED ||
@@ -678,7 +706,8 @@ static int check_node(struct check *c, uint32_t i)
 		      !memcmp(c->m.bytes + f->path.off, MEM_NODE_ROOM, sizeof(MEM_NODE_ROOM) - 1)),
 	     "place");
 	NEED(c, x->uid != UINT32_MAX && x->gid != UINT32_MAX && x->uid != AGENT_UID && x->gid != AGENT_UID, "owner");
-	NEED(c, x->link == MEM_NONE || (x->link < i && S_ISREG(x->mode) && c->m.node[x->link].link == MEM_NONE), "link");
+	NEED(c, x->link == MEM_NONE || (x->link < i && S_ISREG(x->mode) && c->m.node[x->link].link == MEM_NONE),
+	     "link");
 	NEED(c, span_ok(c, x->xattrs) && xattrs_ok(c, x->xattrs), "attributes");
 	NEED(c, span_ok(c, x->target) && x->target.len < MEM_PATH_MAX && !x->target.len == !S_ISLNK(x->mode), "target");
 	NEED(c, x->size < SIZE_MAX_FILE && (!x->run.n || (S_ISREG(x->mode) && f && x->link == MEM_NONE)), "content");
@@ -704,8 +733,9 @@ static int check_cuts(struct check *c)
 
 bool mem_cut_ok(const struct mem_cut *x)
 {
-	return (x->family == AF_INET || x->family == AF_INET6) && (x->protocol == IPPROTO_TCP || x->protocol == IPPROTO_UDP) &&
-	       x->pid < ID_MAX && text_ok(x->comm, sizeof(x->comm));
+	return (x->family == AF_INET || x->family == AF_INET6) &&
+	       (x->protocol == IPPROTO_TCP || x->protocol == IPPROTO_UDP) && x->pid < ID_MAX &&
+	       text_ok(x->comm, sizeof(x->comm));
 }
 
 int mem_check(const void *data, size_t len, struct mem_image *ret, struct err *e)

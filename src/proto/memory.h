@@ -34,7 +34,7 @@ enum mem_arch { MEM_X86_64 = 1, MEM_AARCH64 = 2 };
 
 enum mem_section {
 	MEM_S_PROC, /* struct mem_proc; a parent comes before its children */
-	MEM_S_THREAD, /* struct mem_thread; those of one process lie together, its leader first */
+	MEM_S_THREAD, /* struct mem_thread; those of one process are adjacent, its leader first */
 	MEM_S_VMA, /* struct mem_vma; per process together, by address */
 	MEM_S_RUN, /* struct mem_run; per vma together, by address */
 	MEM_S_FD, /* struct mem_fd; per process together, by number */
@@ -64,7 +64,8 @@ struct mem_head {
 	uint32_t version, arch, page_size, page_files;
 	uint64_t size; /* of all of meta */
 	uint64_t pages; /* of the own pages file, in bytes */
-	uint64_t own; /* bytes of memory that its processes and objects take when they are restored: the sum of all runs */
+	/* bytes of memory that its processes and objects take when they are restored: the sum of all runs */
+	uint64_t own;
 	/*
 	 * What must be the same where it is restored: SHA-256 of the kernel's release and version, the vdso's bytes and the
 	 * CPU's features (as seen by programs: hwcaps, XCR0)
@@ -104,7 +105,8 @@ struct mem_proc {
 	uint64_t itimer[3][4]; /* REAL, VIRTUAL, PROF: interval s, µs, value s, µs */
 	uint64_t rlimit[16][2];
 	struct mem_span pending; /* signals queued for all of it: siginfo_t, 128 bytes each */
-	struct mem_span guards; /* (u64 start, u64 end)*: guard pages, whose access is fatal (MADV_GUARD_INSTALL), by address */
+	/* (u64 start, u64 end)*: guard pages, whose access is fatal (MADV_GUARD_INSTALL), by address */
+	struct mem_span guards;
 	uint32_t exit_signal; /* what its parent gets when it ends */
 	uint32_t stop_signal; /* MEM_PROC_STOPPED: not 0 while its parent was not notified of the stop */
 	uint32_t loginuid; /* as inside; MEM_NONE: as the agent has it */
@@ -148,7 +150,8 @@ enum mem_vma_kind {
 	MEM_VMA_VDSO, /* moved to where it was, not mapped */
 	MEM_VMA_VVAR,
 	MEM_VMA_OBJECT, /* a private mapping of ->object: a memfd, or a file that is not part of the checkpoint */
-	MEM_VMA_SYSV, /* System V shared memory ->object; ->flags MAY_WRITE: attached for writing. All of it lies together */
+	/* System V shared memory ->object; ->flags MAY_WRITE: attached for writing. Its mappings are adjacent */
+	MEM_VMA_SYSV,
 };
 
 struct mem_vma {
@@ -234,11 +237,11 @@ struct mem_object {
 };
 
 /* ->b of a pipe: its owner, as inside, and its mode */
-#define MEM_PIPE_OWNER(uid, gid, mode) ((uint64_t)(uid) << 40 | (uint64_t)(gid) << 16 | ((mode) & 07777))
+#define MEM_PIPE_OWNER(uid, gid, mode) ((uint64_t)(uid) << 40 | (uint64_t)(gid) << 16 | ((mode)&07777))
 #define MEM_PIPE_ID_MAX 0xffffffU
 #define MEM_PIPE_UID(b) ((uint32_t)((b) >> 40))
 #define MEM_PIPE_GID(b) ((uint32_t)((b) >> 16) & MEM_PIPE_ID_MAX)
-#define MEM_PIPE_MODE(b) ((uint32_t)(b) & 07777)
+#define MEM_PIPE_MODE(b) ((uint32_t)(b)&07777)
 
 #define MEM_PTYS 64U /* terminals have numbers below */
 
@@ -260,7 +263,8 @@ enum mem_socket_state {
 	/* TCP and unix, both ends are inside: they have the same ->pair. An end without a second one: that one was closed. */
 	MEM_SOCK_PAIR,
 	MEM_SOCK_PENDING, /* connected to the listener ->pair, which has not accepted it yet. No byte was sent */
-	MEM_SOCK_CLOSED, /* TCP: the connection has ended, and is not an error; ->data may hold what can still be read */
+	/* TCP: the connection has ended, and is not an error; ->data may hold what can still be read */
+	MEM_SOCK_CLOSED,
 };
 #define MEM_SOCK_SHUT_READ 1U
 #define MEM_SOCK_SHUT_WRITE 2U
@@ -305,7 +309,8 @@ enum mem_lock_kind {
 	MEM_LOCK_OFD, /* the open file's, of a range: F_OFD_SETLK */
 	MEM_LOCK_POSIX, /* the process's, of a range: F_SETLK */
 	MEM_LOCK_LEASE, /* the open file's: F_SETLEASE */
-	MEM_LOCK_BREAKING, /* a lease that is being broken: ->type as it was; ->start 1: down to a read lease, 0: to none */
+	/* a lease that is being broken: ->type as it was; ->start 1: down to a read lease, 0: to none */
+	MEM_LOCK_BREAKING,
 };
 
 struct mem_lock {
@@ -334,8 +339,8 @@ struct mem_exec {
 	uint32_t rows, cols;
 	uint32_t pipe_flags[3]; /* what the descriptors of stdin, stdout, stderr can hold, 0 = not there */
 	uint32_t zero;
-	struct mem_span
-		queued[3]; /* what lay in its stdin, stdout, stderr pipes; for a terminal [1] is what it had said */
+	/* what lay in its stdin, stdout, stderr pipes; for a terminal [1] is what it had said */
+	struct mem_span queued[3];
 };
 #define MEM_EXEC_TTY 1U
 #define MEM_EXEC_STDIN 2U
@@ -346,7 +351,8 @@ struct mem_file {
 	uint64_t size, mtime_ns;
 	uint32_t mode, flags; /* st_mode; 1: its content matters (it is mapped) and must be the same; MEM_FILE_UPPER */
 	uint32_t node, zero; /* where the image has it itself, or MEM_NONE */
-	uint64_t ino; /* st_ino of a file of the sandbox's own that is open, which is kept where that is possible; 0: any will do */
+	/* st_ino of a file of the sandbox's own that is open, which is kept where that is possible; 0: any will do */
+	uint64_t ino;
 };
 #define MEM_FILE_UPPER 2U /* with ->ino: it is in the writable layer. Its copy in a layer has another number */
 

@@ -11,15 +11,18 @@ struct mem_advice {
 	char word[3]; /* in VmFlags */
 	uint32_t bit; /* of mem_vma.advice */
 	int advice; /* MADV_*, by number: the C library does not have all of them */
-	bool must; /* a program can detect that it is missing. The others only affect speed, and a kernel may lack them */
+	/* a program can detect that it is missing. The others only affect speed, and a kernel may lack them */
+	bool must;
 };
 
+/* clang-format off */
 static const struct mem_advice mem_advice[] = {
 	{ "dc", MEM_VMA_DONTFORK, 10, true },	  { "wf", MEM_VMA_WIPEONFORK, 18, true },
 	{ "hg", MEM_VMA_HUGEPAGE, 14, false },	  { "nh", MEM_VMA_NOHUGEPAGE, 15, false },
 	{ "dd", MEM_VMA_DONTDUMP, 16, true },	  { "rr", MEM_VMA_RANDOM, 1, true },
 	{ "sr", MEM_VMA_SEQUENTIAL, 2, true },	  { "mg", MEM_VMA_MERGEABLE, 12, false },
 };
+/* clang-format on */
 #define MEM_ADVICES (sizeof(mem_advice) / sizeof(mem_advice[0]))
 
 /* Every bit of them. */

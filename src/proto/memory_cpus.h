@@ -18,8 +18,8 @@ static inline unsigned mem_cpus_count(const uint64_t mask[MEM_CPU_WORDS])
  * A thread that had @had, less than the @now that it is made with, had chosen them: what is left of them in @allowed (NULL: all) is
  * *ret. False: nothing is to be set.
  */
-static inline bool mem_cpus_chosen(const uint64_t had[MEM_CPU_WORDS], const uint64_t *allowed, const uint64_t now[MEM_CPU_WORDS],
-				   uint64_t ret[MEM_CPU_WORDS])
+static inline bool mem_cpus_chosen(const uint64_t had[MEM_CPU_WORDS], const uint64_t *allowed,
+				   const uint64_t now[MEM_CPU_WORDS], uint64_t ret[MEM_CPU_WORDS])
 {
 	for (unsigned i = 0; i < MEM_CPU_WORDS; i++)
 		ret[i] = had[i] & (allowed ? allowed[i] : ~0ULL);

@@ -25,5 +25,6 @@ static inline uint32_t mem_fds_base(const struct mem_image *m)
 /* The limit that it needs, at least. */
 static inline uint64_t mem_fds_needed(const struct mem_image *m)
 {
-	return (uint64_t)mem_fds_base(m) + m->n[MEM_S_FILE] + m->n[MEM_S_OBJECT] + 2ULL * m->n[MEM_S_NODE] + MEM_FDS_SPARE;
+	return (uint64_t)mem_fds_base(m) + m->n[MEM_S_FILE] + m->n[MEM_S_OBJECT] + 2ULL * m->n[MEM_S_NODE] +
+	       MEM_FDS_SPARE;
 }

@@ -1,4 +1,4 @@
-/* What a memory image stands on and cannot carry along: this kernel, its vdso, this CPU. */
+/* What a memory image depends on and does not contain: this kernel, its vdso, this CPU. */
 #include "proto/memory.h"
 #include "base/base.h"
 #include "base/sha256.h"

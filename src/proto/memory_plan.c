@@ -99,13 +99,16 @@ static int plan_shared(const struct planner *l, uint32_t i)
 	plan->files = p->files && by && (by->pid == p->files || by->files == p->files);
 	plan->folders = p->folders && by && (by->pid == p->folders || by->folders == p->folders);
 	if ((p->files && !plan->files) || (p->folders && !plan->folders))
-		return plan_refuse(l, i, p->files && !plan->files ? "shares its descriptors (CLONE_FILES) with a process that is not its parent" :
-								    "shares its folders (CLONE_FS) with a process that is not its parent");
+		return plan_refuse(
+			l, i,
+			p->files && !plan->files ?
+				"shares its descriptors (CLONE_FILES) with a process that is not its parent" :
+				"shares its folders (CLONE_FS) with a process that is not its parent");
 	return 0;
 }
 
-int mem_plan(const struct mem_proc *proc, uint32_t n, const struct mem_thread *thread, uint32_t n_threads, struct mem_plan *ret,
-	     struct err *e)
+int mem_plan(const struct mem_proc *proc, uint32_t n, const struct mem_thread *thread, uint32_t n_threads,
+	     struct mem_plan *ret, struct err *e)
 {
 	struct planner l = { proc, thread, n, n_threads, FIRST_TEMP, ret, e };
 	uint32_t born[MEM_PROCS_MAX] = { 0 };

@@ -12,11 +12,12 @@
 
 struct mem_plan {
 	uint32_t creator; /* the process that starts it, or MEM_NONE: the agent */
-	uint32_t temp; /* not 0: a process of this id is between it and its creator and ends at once, so that init becomes the parent */
+	/* not 0: a process of this id is between it and its creator and ends at once, so that init becomes the parent */
+	uint32_t temp;
 	bool early; /* started before its creator makes a session of its own */
 	bool files, folders; /* it shares those of its creator (CLONE_FILES, CLONE_FS) */
 };
 
 /* Fills @ret, one for each of the @n processes. 0, or -EOPNOTSUPP with the process and the reason. */
-int mem_plan(const struct mem_proc *proc, uint32_t n, const struct mem_thread *thread, uint32_t n_threads, struct mem_plan *ret,
-	     struct err *e);
+int mem_plan(const struct mem_proc *proc, uint32_t n, const struct mem_thread *thread, uint32_t n_threads,
+	     struct mem_plan *ret, struct err *e);

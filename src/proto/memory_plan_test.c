@@ -5,7 +5,10 @@
 static struct mem_plan plan[8];
 static struct err e;
 
-#define P(id, up, group, session) { .pid = (id), .parent = (up), .pgid = (group), .sid = (session) }
+#define P(id, up, group, session)                                                                                      \
+	{                                                                                                              \
+		.pid = (id), .parent = (up), .pgid = (group), .sid = (session)                                         \
+	}
 
 static int make(const struct mem_proc *p, uint32_t n)
 {
@@ -36,7 +39,8 @@ TEST(a_leader_starts_children_of_its_old_session_first_through_any_depth)
 TEST(an_orphan_is_started_through_its_sessions_leader)
 {
 	/* So is a leader whose child is in an older session. */
-	const struct mem_proc p[] = { P(300, MEM_NONE, 300, 300), P(7, MEM_NONE, 300, 300), P(8, MEM_NONE, 8, 8), P(9, 2, 300, 300) };
+	const struct mem_proc p[] = { P(300, MEM_NONE, 300, 300), P(7, MEM_NONE, 300, 300), P(8, MEM_NONE, 8, 8),
+				      P(9, 2, 300, 300) };
 
 	CHECK_EQ(make(p, 4), 0);
 	CHECK(plan[1].creator == 0 && plan[1].temp > 300);
@@ -48,7 +52,8 @@ TEST(what_no_order_of_starts_can_make_is_refused)
 {
 	/* Adopted from another session. */
 	const struct mem_proc adopted[] = { P(2, MEM_NONE, 2, 2), P(3, MEM_NONE, 3, 3), P(4, 0, 2, 2), P(5, 2, 3, 3) };
-	const struct mem_proc two[] = { P(2, MEM_NONE, 2, 2), P(3, MEM_NONE, 3, 3), P(4, 0, 4, 4), P(5, 2, 2, 2), P(6, 2, 3, 3) };
+	const struct mem_proc two[] = { P(2, MEM_NONE, 2, 2), P(3, MEM_NONE, 3, 3), P(4, 0, 4, 4), P(5, 2, 2, 2),
+					P(6, 2, 3, 3) };
 	const struct mem_proc left[] = { P(2, MEM_NONE, 2, 2), P(3, 0, 2, 2), P(4, 0, 3, 2) };
 	const struct mem_proc other[] = { P(2, MEM_NONE, 2, 2), P(3, MEM_NONE, 3, 3), P(4, 0, 3, 2) };
 
@@ -73,7 +78,8 @@ TEST(a_table_is_shared_with_the_process_that_starts_it)
 	/* Its parent has another one. */
 	p[1].files = 0;
 	CHECK_EQ(make(p, 4), -EOPNOTSUPP);
-	CHECK_CONTAINS(e.msg, "process 4 (ended): shares its descriptors (CLONE_FILES) with a process that is not its parent");
+	CHECK_CONTAINS(e.msg,
+		       "process 4 (ended): shares its descriptors (CLONE_FILES) with a process that is not its parent");
 	p[2].files = p[1].folders = 0;
 	CHECK_EQ(make(p, 4), -EOPNOTSUPP);
 	CHECK_CONTAINS(e.msg, "shares its folders (CLONE_FS)");

@@ -1,3 +1,4 @@
+/* Reads and sets the settings of a thread. */
 #include "proto/memory_setting.h"
 #include "base/base.h"
 
@@ -8,10 +9,12 @@
 #define PR_GET_TAGGED_ADDR_CTRL 56
 #endif
 #define KEEP_CAPS 16U /* SECBIT_KEEP_CAPS: PR_SET_KEEPCAPS needs no privilege, the other bits do */
-#define NO_AMBIENT 192U /* SECBIT_NO_CAP_AMBIENT_RAISE and its lock: every process of a sandbox has them (agent/blank.c) */
+/* SECBIT_NO_CAP_AMBIENT_RAISE and its lock: every process of a sandbox has them (agent/blank.c) */
+#define NO_AMBIENT 192U
 #define PER_LINUX32 8U
 #define ARCH_GET_CPUID 0x1011
 
+/* clang-format off */
 const struct mem_setting mem_settings[] = {
 	{ .name = "a timer slack", .get_nr = SYS_prctl, .get = { PR_GET_TIMERSLACK }, .pointer = -1, .set_nr = SYS_prctl,
 	  .set = { PR_SET_TIMERSLACK }, .place = 1, .normal = 0, .most = INT32_MAX },
@@ -35,6 +38,7 @@ const struct mem_setting mem_settings[] = {
 	  .pointer = -1, .optional = true, .normal = 1 },
 #endif
 };
+/* clang-format on */
 const uint32_t mem_settings_n = ARRAY_LEN(mem_settings);
 static_assert(ARRAY_LEN(mem_settings) <= MEM_SETTINGS_MAX, "a place for each");
 

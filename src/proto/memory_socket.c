@@ -35,8 +35,8 @@ static bool messages_ok(const struct mem_image *m, uint32_t family, const uint8_
 		memcpy(&x, data, sizeof(x));
 		data += sizeof(x);
 		len -= sizeof(x);
-		if (x.zero || !address_ok(family, x.addr_len) || x.objects > (is_inet(family) ? 0 : 253) || x.len > len ||
-		    x.addr_len + 4ULL * x.objects > len - x.len)
+		if (x.zero || !address_ok(family, x.addr_len) || x.objects > (is_inet(family) ? 0 : 253) ||
+		    x.len > len || x.addr_len + 4ULL * x.objects > len - x.len)
 			return false;
 		for (uint32_t i = 0; i < x.objects; i++) {
 			uint32_t object;
@@ -68,13 +68,15 @@ static bool pair_ok(const struct mem_image *m, const struct mem_object *o, const
 	struct mem_socket other;
 
 	if (k->state == MEM_SOCK_PENDING)
-		return k->order <= UINT16_MAX && !(k->flags & (MEM_SOCK_PEER | MEM_SOCK_TWO)) && socket_at(m, o->pair, &other) &&
-		       other.state == MEM_SOCK_LISTEN && local == (other.family == AF_UNIX);
+		return k->order <= UINT16_MAX && !(k->flags & (MEM_SOCK_PEER | MEM_SOCK_TWO)) &&
+		       socket_at(m, o->pair, &other) && other.state == MEM_SOCK_LISTEN &&
+		       local == (other.family == AF_UNIX);
 	if (!(k->flags & (MEM_SOCK_PEER | MEM_SOCK_TWO)))
 		return k->state != MEM_SOCK_PAIR || o->pair != MEM_NONE;
-	return k->flags & MEM_SOCK_PEER && local && k->type == SOCK_DGRAM && k->state <= MEM_SOCK_BOUND && socket_at(m, o->pair, &other) &&
-	       other.family == AF_UNIX && other.type == SOCK_DGRAM &&
-	       (!(k->flags & MEM_SOCK_TWO) || (other.flags & MEM_SOCK_TWO && m->object[o->pair].pair == (uint32_t)(o - m->object)));
+	return k->flags & MEM_SOCK_PEER && local && k->type == SOCK_DGRAM && k->state <= MEM_SOCK_BOUND &&
+	       socket_at(m, o->pair, &other) && other.family == AF_UNIX && other.type == SOCK_DGRAM &&
+	       (!(k->flags & MEM_SOCK_TWO) ||
+		(other.flags & MEM_SOCK_TWO && m->object[o->pair].pair == (uint32_t)(o - m->object)));
 }
 
 bool mem_socket_ok(const struct mem_image *m, const struct mem_object *o)
@@ -91,8 +93,8 @@ bool mem_socket_ok(const struct mem_image *m, const struct mem_object *o)
 	tcp = is_inet(k.family) && k.type == SOCK_STREAM && k.protocol == IPPROTO_TCP;
 	local = k.family == AF_UNIX;
 	if (k.state > MEM_SOCK_CLOSED || k.shutdown > 3 || k.backlog > 65535 || k.addr_len > sizeof(k.addr) ||
-	    k.peer_len > sizeof(k.peer) || k.uid == UINT32_MAX || k.gid == UINT32_MAX || k.flags > MEM_SOCK_FLAGS || k.cred[0] >= ID_MAX ||
-	    k.cred[3] > 1)
+	    k.peer_len > sizeof(k.peer) || k.uid == UINT32_MAX || k.gid == UINT32_MAX || k.flags > MEM_SOCK_FLAGS ||
+	    k.cred[0] >= ID_MAX || k.cred[3] > 1)
 		return false;
 	if (k.state >= MEM_SOCK_RESET && !tcp && !(local && (k.state == MEM_SOCK_PAIR || k.state == MEM_SOCK_PENDING)))
 		return false;
@@ -105,7 +107,8 @@ bool mem_socket_ok(const struct mem_image *m, const struct mem_object *o)
 	if (o->file != MEM_NONE && o->file >= m->n[MEM_S_FILE])
 		return false;
 	data += sizeof(k);
-	if (k.options > len || k.filter > len - k.options || k.filter % sizeof(uint64_t) || k.filter > FILTER_MAX || !socket_option_list_ok(data, k.options))
+	if (k.options > len || k.filter > len - k.options || k.filter % sizeof(uint64_t) || k.filter > FILTER_MAX ||
+	    !socket_option_list_ok(data, k.options))
 		return false;
 	return tcp || messages_ok(m, k.family, data + k.options + k.filter, len - k.options - k.filter);
 }

@@ -1,3 +1,4 @@
+/* Checks the System V objects of a memory image. */
 #include "proto/memory_sysv.h"
 #include "proto/frame.h"
 
@@ -5,7 +6,8 @@
 
 static bool sems_ok(const struct mem_sysv *s, const uint8_t *at, uint64_t len)
 {
-	if (!s->n || s->n > MEM_SYSV_SEMS_MAX || len != s->n * sizeof(struct mem_sem) + s->undos * sizeof(struct mem_undo))
+	if (!s->n || s->n > MEM_SYSV_SEMS_MAX ||
+	    len != s->n * sizeof(struct mem_sem) + s->undos * sizeof(struct mem_undo))
 		return false;
 	for (uint32_t i = 0; i < s->n; i++) {
 		struct mem_sem x;
@@ -19,7 +21,8 @@ static bool sems_ok(const struct mem_sysv *s, const uint8_t *at, uint64_t len)
 		struct mem_undo x;
 
 		memcpy(&x, at + i * sizeof(x), sizeof(x));
-		if (x.num >= s->n || !x.add || x.add > (int32_t)MEM_SYSV_VALUE_MAX || x.add < -(int32_t)MEM_SYSV_VALUE_MAX || x.zero)
+		if (x.num >= s->n || !x.add || x.add > (int32_t)MEM_SYSV_VALUE_MAX ||
+		    x.add < -(int32_t)MEM_SYSV_VALUE_MAX || x.zero)
 			return false;
 	}
 	return true;
@@ -45,7 +48,9 @@ static bool messages_ok(const struct mem_sysv *s, const uint8_t *at, uint64_t le
 
 bool mem_sysv_ok(const void *data, uint64_t len, uint64_t size)
 {
-	const uint32_t flags[MEM_SYSV_KINDS] = { [MEM_SYSV_SHM] = MEM_SYSV_REMOVED | MEM_SYSV_LOCKED, [MEM_SYSV_SEM] = MEM_SYSV_USED };
+	const uint32_t flags[MEM_SYSV_KINDS] = {
+		[MEM_SYSV_SHM] = MEM_SYSV_REMOVED | MEM_SYSV_LOCKED, [MEM_SYSV_SEM] = MEM_SYSV_USED
+	};
 	const uint8_t *rest = (const uint8_t *)data + sizeof(struct mem_sysv);
 	struct mem_sysv s;
 
@@ -61,8 +66,9 @@ bool mem_sysv_ok(const void *data, uint64_t len, uint64_t size)
 		if (who == UINT32_MAX || who == AGENT_UID)
 			return false;
 	}
-	if ((s.kind == MEM_SYSV_SHM) != (size > 0) || size > MEM_SYSV_SIZE_MAX || (s.kind != MEM_SYSV_MSG && s.qbytes) ||
-	    s.qbytes > INT32_MAX || (s.kind != MEM_SYSV_SEM && s.undos) || (s.key && s.flags & MEM_SYSV_REMOVED))
+	if ((s.kind == MEM_SYSV_SHM) != (size > 0) || size > MEM_SYSV_SIZE_MAX ||
+	    (s.kind != MEM_SYSV_MSG && s.qbytes) || s.qbytes > INT32_MAX || (s.kind != MEM_SYSV_SEM && s.undos) ||
+	    (s.key && s.flags & MEM_SYSV_REMOVED))
 		return false;
 	switch ((enum mem_sysv_kind)s.kind) {
 	case MEM_SYSV_SHM:

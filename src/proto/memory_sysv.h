@@ -9,7 +9,8 @@
 enum mem_sysv_kind {
 	MEM_SYSV_SHM, /* ->n 0; the object's ->a is its size, ->run its content */
 	MEM_SYSV_SEM, /* ->n struct mem_sem, then ->undos struct mem_undo */
-	MEM_SYSV_MSG, /* ->n messages: struct mem_sysv_message and the bytes, up to a multiple of 8; the first is the oldest */
+	/* ->n messages: struct mem_sysv_message and the bytes, up to a multiple of 8; the first is the oldest */
+	MEM_SYSV_MSG,
 	MEM_SYSV_KINDS
 };
 

@@ -23,7 +23,9 @@ static struct {
 
 static void semaphores(void)
 {
-	x.s = (struct mem_sysv){ .kind = MEM_SYSV_SEM, .id = 32769, .mode = 0640, .flags = MEM_SYSV_USED, .n = 2, .undos = 1 };
+	x.s = (struct mem_sysv){
+		.kind = MEM_SYSV_SEM, .id = 32769, .mode = 0640, .flags = MEM_SYSV_USED, .n = 2, .undos = 1
+	};
 	x.sem[0] = (struct mem_sem){ 32767, 7 };
 	x.sem[1] = (struct mem_sem){ 0, 0 };
 	x.undo[0] = (struct mem_undo){ .pid = 7, .num = 1, .add = -3 };

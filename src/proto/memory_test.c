@@ -130,7 +130,8 @@ TEST(memory_that_is_wrong_is_refused)
 
 TEST(cpus_beyond_the_first_64_are_chosen_again)
 {
-	const uint64_t all[MEM_CPU_WORDS] = { ~0ULL, ~0ULL }, high[MEM_CPU_WORDS] = { 0, 4 }, both[MEM_CPU_WORDS] = { 1, 8 };
+	const uint64_t all[MEM_CPU_WORDS] = { ~0ULL, ~0ULL }, high[MEM_CPU_WORDS] = { 0, 4 },
+		       both[MEM_CPU_WORDS] = { 1, 8 };
 	const uint64_t low[MEM_CPU_WORDS] = { ~0ULL }, gone[MEM_CPU_WORDS] = { 0, 0, 1 };
 	uint64_t want[MEM_CPU_WORDS];
 
@@ -189,8 +190,14 @@ static struct mem_socket *two_sockets(struct mem_message **ret)
 	memset(&s, 0, sizeof(s));
 	test_image_make(&im);
 	for (uint32_t i = 0; i < 2; i++) {
-		s.k[i] = (struct mem_socket){ .family = AF_UNIX, .type = SOCK_DGRAM, .flags = MEM_SOCK_PEER | MEM_SOCK_TWO, .addr_len = 2, .peer_len = 2 };
-		im.object[i] = (struct mem_object){ .kind = MEM_OBJ_SOCKET, .file = MEM_NONE, .pair = 1 - i,
+		s.k[i] = (struct mem_socket){ .family = AF_UNIX,
+					      .type = SOCK_DGRAM,
+					      .flags = MEM_SOCK_PEER | MEM_SOCK_TWO,
+					      .addr_len = 2,
+					      .peer_len = 2 };
+		im.object[i] = (struct mem_object){ .kind = MEM_OBJ_SOCKET,
+						    .file = MEM_NONE,
+						    .pair = 1 - i,
 						    .data = { i ? 4096 : 5120, sizeof(struct mem_socket) } };
 	}
 	im.object[0].data.len += sizeof(s.m) + 110;
@@ -224,19 +231,23 @@ TEST(sockets_that_are_wrong_are_refused)
 	SOCKETS(k[1].type = SOCK_STREAM, -EBADMSG);
 	SOCKETS((k[1].family = AF_INET, k[1].addr_len = k[1].peer_len = 16), -EBADMSG);
 	SOCKETS(k[0].state = MEM_SOCK_PENDING, -EBADMSG);
-	SOCKETS((k[0].flags = 0, k[0].type = SOCK_STREAM, k[0].state = MEM_SOCK_PENDING, k[1].flags = 0, k[1].type = SOCK_STREAM,
-		 k[1].state = MEM_SOCK_LISTEN),
+	SOCKETS((k[0].flags = 0, k[0].type = SOCK_STREAM, k[0].state = MEM_SOCK_PENDING, k[1].flags = 0,
+		 k[1].type = SOCK_STREAM, k[1].state = MEM_SOCK_LISTEN),
 		0);
-	SOCKETS((k[0].flags = 0, k[0].type = SOCK_STREAM, k[0].state = MEM_SOCK_PENDING, k[1].flags = 0, k[1].type = SOCK_STREAM,
-		 k[1].state = MEM_SOCK_LISTEN, k[0].order = 1U << 31),
+	SOCKETS((k[0].flags = 0, k[0].type = SOCK_STREAM, k[0].state = MEM_SOCK_PENDING, k[1].flags = 0,
+		 k[1].type = SOCK_STREAM, k[1].state = MEM_SOCK_LISTEN, k[0].order = 1U << 31),
 		-EBADMSG);
 	SOCKETS(k[0].addr_len = 111, -EBADMSG);
 	SOCKETS(k[0].peer_len = 111, -EBADMSG);
 	SOCKETS((m->addr_len = 111, im.object[0].data.len++), -EBADMSG);
 	SOCKETS((k[0].filter = 4097 * 8, im.object[0].data.len += 4097 * 8), -EBADMSG);
-	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = k[0].peer_len = 16), -EBADMSG); /* with a long address */
-	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = k[0].peer_len = 16, m->addr_len = 16, m->len = 94), 0);
-	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = 15, m->addr_len = 16, m->len = 94), -EBADMSG);
+	/* with a long address */
+	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = k[0].peer_len = 16), -EBADMSG);
+	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = k[0].peer_len = 16,
+		 m->addr_len = 16, m->len = 94),
+		0);
+	SOCKETS((k[0].flags = k[1].flags = 0, k[0].family = AF_INET, k[0].addr_len = 15, m->addr_len = 16, m->len = 94),
+		-EBADMSG);
 }
 
 TEST(tables_and_guards_that_are_wrong_are_refused)

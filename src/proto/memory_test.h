@@ -40,13 +40,13 @@ static inline void test_image_make(struct test_image *i)
 	static const struct {
 		size_t off, n;
 	} at[MEM_SECTIONS] = {
-		{ offsetof(struct test_image, proc), 3 },  { offsetof(struct test_image, thread), 2 },
-		{ offsetof(struct test_image, vma), 3 },   { offsetof(struct test_image, run), 2 },
-		{ offsetof(struct test_image, fd), 3 },	   { offsetof(struct test_image, object), 3 },
-		{ offsetof(struct test_image, watch), 1 }, { offsetof(struct test_image, action), 64 },
-		{ offsetof(struct test_image, timer), 1 }, { offsetof(struct test_image, exec), 1 },
-		{ offsetof(struct test_image, file), 3 },  { offsetof(struct test_image, lock), 1 },
-		{ offsetof(struct test_image, node), 1 },  { offsetof(struct test_image, cut), 1 },
+		{ offsetof(struct test_image, proc), 3 },     { offsetof(struct test_image, thread), 2 },
+		{ offsetof(struct test_image, vma), 3 },      { offsetof(struct test_image, run), 2 },
+		{ offsetof(struct test_image, fd), 3 },	      { offsetof(struct test_image, object), 3 },
+		{ offsetof(struct test_image, watch), 1 },    { offsetof(struct test_image, action), 64 },
+		{ offsetof(struct test_image, timer), 1 },    { offsetof(struct test_image, exec), 1 },
+		{ offsetof(struct test_image, file), 3 },     { offsetof(struct test_image, lock), 1 },
+		{ offsetof(struct test_image, node), 1 },     { offsetof(struct test_image, cut), 1 },
 		{ offsetof(struct test_image, bytes), 8192 },
 	};
 	static const char exe[] = "/usr/bin/sleep", cwd[] = "/home/user", shm[] = "/dev/shm/x";
@@ -65,7 +65,9 @@ static inline void test_image_make(struct test_image *i)
 	}
 	memcpy(i->bytes, exe, sizeof(exe) - 1);
 	memcpy(i->bytes + 64, cwd, sizeof(cwd) - 1);
-	i->file[0] = (struct mem_file){ .path = { 0, sizeof(exe) - 1 }, .size = 1, .mode = 0100755, .flags = 1, .node = MEM_NONE };
+	i->file[0] = (struct mem_file){
+		.path = { 0, sizeof(exe) - 1 }, .size = 1, .mode = 0100755, .flags = 1, .node = MEM_NONE
+	};
 	i->file[1] = (struct mem_file){ .path = { 64, sizeof(cwd) - 1 }, .mode = 040755, .node = MEM_NONE };
 	memcpy(i->bytes + 96, shm, sizeof(shm) - 1);
 	i->file[2] = (struct mem_file){ .path = { 96, sizeof(shm) - 1 }, .mode = 0100600 };

@@ -1,3 +1,4 @@
+/* Packs messages for a serial port, and unpacks them. */
 #include "proto/mux.h"
 #include "base/base.h"
 #include "proto/wire.h"
@@ -30,7 +31,10 @@ long mux_decode(const uint8_t *data, size_t len, struct mux *ret)
 	uint32_t magic, type, sum;
 	struct mux m = { 0 };
 
-	/* Already its first bytes tell, so that one who sends too few of them does not hold us up. */
+	/*
+	 * The first bytes are checked at once: a sender of a few wrong bytes must not make the receiver wait for the
+	 * rest.
+	 */
 	for (size_t i = 0; i < len && i < 4; i++)
 		if (data[i] != (uint8_t)(MUX_MAGIC >> (8 * i)))
 			return -EBADMSG;

@@ -1,12 +1,13 @@
 /*
  * Messages over a VM's serial port, both ways: one byte stream that carries an agent's control stream and, as numbered
  * channels, the descriptors that travel with its frames (docs/design/0011-vm.md). Both sides treat the other's bytes as
- * hostile: nothing here asserts on them.
+ * hostile: no assertion depends on them.
  *
  *	magic u32 | epoch u32 | channel u32 | len u32 | type u8 | zero u8 x3 | check u32 | len bytes of payload
  *
- * The check covers the head. A head that is none (a checkpoint or a restore fell into the middle of a message) is
- * searched for from the next byte on; what belongs to another epoch was meant for another run and is left out.
+ * The check covers the head. After an invalid head (a checkpoint or a restore fell into the middle of a message), the
+ * next one is searched for from the following byte on. A message of another epoch was sent in another run and is
+ * dropped.
  */
 #pragma once
 #include <stdbool.h>
@@ -30,7 +31,7 @@ enum mux_type {
 	MUX_DATA = 4,
 	MUX_CREDIT = 5, /* u32: so many bytes of the channel were read, and may be sent again */
 	MUX_END = 6, /* the sender has no more data for this channel */
-	MUX_STOP = 7, /* the sender wants no more data of this channel */
+	MUX_STOP = 7, /* the sender reads no more data of this channel */
 	MUX_CLOSED = 8, /* the sender's last word on this channel. Both have said it: its number is free */
 	MUX_SIZE = 9, /* u32 rows, u32 columns of the terminal behind the channel */
 	MUX_ASK = 10, /* host: u32 enum mux_ask */
@@ -44,7 +45,7 @@ enum mux_type {
 	MUX_QUIET = 14,
 	MUX_GO_ON = 15, /* host: u64 what time it is, in ns: in the same machine, as if nothing had been */
 	MUX_RESUME = 16, /* host: in another, struct mux_resume. Of any epoch; the new one begins behind it */
-	MUX_RESUMED = 17, /* guest: u32 FRAME_RESTORED_*, what was made anew. The sandbox goes on */
+	MUX_RESUMED = 17, /* guest: u32 FRAME_RESTORED_*, what was made anew. The sandbox continues */
 	MUX_GROUP = 18, /* host: u32 key of an exec group (what its descriptor said), u32 enum mux_group */
 	MUX_RESET = 19, /* the connection behind the channel was refused or cut; END and STOP follow */
 	/* host: the way out. Nothing: there is none; or struct steer_rules (linux/steer.h): what may be let through to the host */
@@ -113,7 +114,7 @@ int mux_start_decode(const struct mux *m, struct mux_start *ret, const uint8_t *
 
 /* The identity of a virtual machine that continues from another one's state. */
 struct mux_resume {
-	uint32_t epoch; /* of what follows, both ways */
+	uint32_t epoch; /* epoch of the messages that follow, in both directions */
 	uint32_t flags; /* MUX_RESUME_* */
 	uint64_t real_ns; /* the time now */
 	uint8_t seed[32]; /* for the guest's random numbers */

@@ -110,7 +110,9 @@ TEST(start_and_stat_are_exactly_as_long_as_they_say)
 TEST(resume_and_net_are_exactly_as_they_went)
 {
 	uint8_t data[256];
-	struct mux_resume a = { .epoch = 9, .flags = MUX_RESUME_DROP, .real_ns = 5, .seed = { 7 }, .generation = { 8 }, .hostname = "h" };
+	struct mux_resume a = {
+		.epoch = 9, .flags = MUX_RESUME_DROP, .real_ns = 5, .seed = { 7 }, .generation = { 8 }, .hostname = "h"
+	};
 	struct mux_resume b;
 	struct mux_net n = { .family = 6, .port = 443, .addr = { [15] = 1 } }, o;
 	struct mux m = { .payload = data, .len = MUX_RESUME_LEN };

@@ -1,3 +1,4 @@
+/* Parses an entry of an allowlist. */
 #include "proto/net_rule.h"
 #include "base/base.h"
 
@@ -16,7 +17,7 @@ static bool is_letter(char c)
 	return c >= 'a' && c <= 'z';
 }
 
-/* Whether somebody's resolver would read the last label as part of a number: "1", "0x7f". */
+/* Whether some resolver would read the last label as part of a number: "1", "0x7f". */
 static bool numeric(const char *label, size_t len)
 {
 	size_t i = 0;
@@ -105,6 +106,7 @@ struct special {
 };
 
 /* The first that matches speaks, so the narrow ones come first. */
+/* clang-format off */
 static const struct special special4[] = {
 	{ { 169, 254, 169, 254 }, 32, "a cloud's metadata service" },
 	{ { 169, 254, 170, 2 }, 32, "a cloud's metadata service" },
@@ -127,7 +129,9 @@ static const struct special special4[] = {
 	{ { 224 }, 4, "a multicast address" },
 	{ { 240 }, 4, "a reserved address" },
 };
+/* clang-format on */
 
+/* clang-format off */
 static const struct special special6[] = {
 	{ { 0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, [15] = 0x54 }, 128, "a cloud's metadata service" },
 	{ { 0xfd, 0x20, 0x00, 0xce, [14] = 0x02, [15] = 0x54 }, 128, "a cloud's metadata service" },
@@ -141,8 +145,10 @@ static const struct special special6[] = {
 	{ { 0x20, 0x01, 0x0d, 0xb8 }, 32, "a documentation address" },
 	{ { 0x3f, 0xff }, 20, "a documentation address" },
 };
+/* clang-format on */
 
 /* Where an IPv6 address of that kind holds an IPv4 one. */
+/* clang-format off */
 static const struct embedded {
 	uint8_t addr[16];
 	uint8_t prefix;
@@ -156,6 +162,7 @@ static const struct embedded {
 	{ { 0x20, 0x01 }, 32, 4, 0 }, /* Teredo: its server, */
 	{ { 0x20, 0x01 }, 32, 12, 0xff }, /* and whose it is */
 };
+/* clang-format on */
 
 static const char *special_of(const struct special *list, size_t n, const uint8_t *addr)
 {
@@ -354,8 +361,9 @@ static int parse_host(const char **at, struct net_rule *r, const char *text, str
 		end += 2;
 	}
 	if (net_name_parse(end, strlen(end), r->name) < 0)
-		return bad(e, text, strchr(end, '*') ? "'*' can only replace whole labels, as in *.example.com"
-						     : "neither a host name nor an address",
+		return bad(e, text,
+			   strchr(end, '*') ? "'*' can only replace whole labels, as in *.example.com" :
+					      "neither a host name nor an address",
 			   "write example.com, *.example.com, example.com:8443, 10.1.0.0/16:5432 or [2001:db8::1]:443");
 	if (**at == '/')
 		return bad(e, text, "a '/' after a name", "only addresses have a prefix; leave out scheme and path");
@@ -494,8 +502,8 @@ bool net_rule_has_addr(const struct net_rule *r, const struct net_addr *a, uint1
 
 static bool same_host(const struct net_rule *a, const struct net_rule *b)
 {
-	return a->kind == b->kind && a->options == b->options && !strcmp(a->name, b->name) && a->family == b->family && a->prefix == b->prefix &&
-	       !memcmp(a->addr, b->addr, sizeof(a->addr));
+	return a->kind == b->kind && a->options == b->options && !strcmp(a->name, b->name) && a->family == b->family &&
+	       a->prefix == b->prefix && !memcmp(a->addr, b->addr, sizeof(a->addr));
 }
 
 bool net_rule_join(struct net_rule *a, const struct net_rule *b)

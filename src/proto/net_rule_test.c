@@ -47,6 +47,7 @@ TEST(rules_are_read_and_said_as_short_as_can_be)
 
 TEST(what_is_not_surely_one_thing_is_refused)
 {
+	/* clang-format off */
 	static const char *const list[] = {
 		"", "*", "*.", ".", "a.", ".a", "a..b", "-a.b", "a-.b", "a b", "a\tb", "a/b", "a.com/", "https://a.com",
 		"@packages", "a.com:", "a.com:0", "a.com:65536", "a.com:080", "a.com:80,", "a.com:,80", "a.com:90-80",
@@ -56,6 +57,7 @@ TEST(what_is_not_surely_one_thing_is_refused)
 		"[fd00::1]/7", "[fd00::1%lo]", "[10.0.0.1]", "[]", "[::ffff:10.0.0.0]/104", "[fd00::]/129", "user@a.com",
 		"a.com#", "a\\.com", "a.com:80 ", " a.com", "a.com\n", "\xc3\xa4.com",
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < ARRAY_LEN(list); i++)
 		if (strcmp(reads_as(list[i]), "refused"))
@@ -133,6 +135,7 @@ TEST(rules_have_what_they_name_and_nothing_else)
 
 TEST(nothing_special_is_public_in_any_spelling)
 {
+	/* clang-format off */
 	static const char *const special[] = {
 		"0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.0.1",
 		"169.254.0.1", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.1", "192.0.0.192", "192.0.2.1",
@@ -143,11 +146,13 @@ TEST(nothing_special_is_public_in_any_spelling)
 		"64:ff9b::10.0.0.1", "64:ff9b::169.254.169.254", "64:ff9b:1::1", "2002:0a00:0001::1", "2002:7f00:1::",
 		"2001:0:0a00:1::1", "2001:0:808:808::f5ff:fffe", "2600::5efe:10.0.0.1", "2600::200:5efe:127.0.0.1",
 	};
+	/* clang-format on */
 	static const char *const public[] = {
-		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.1.1.1",
-		"172.15.255.255", "172.32.0.0", "192.0.1.1", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.1",
-		"2606:4700::1111", "2001:4860:4860::8888", "2a00::1", "64:ff9b::8.8.8.8", "2002:808:808::1",
-		"2600::5efe:8.8.8.8",
+		"1.1.1.1",	  "8.8.8.8",	      "9.255.255.255",	 "11.0.0.0",
+		"100.63.255.255", "100.128.0.0",      "126.1.1.1",	 "172.15.255.255",
+		"172.32.0.0",	  "192.0.1.1",	      "192.169.0.0",	 "198.17.255.255",
+		"198.20.0.0",	  "223.255.255.1",    "2606:4700::1111", "2001:4860:4860::8888",
+		"2a00::1",	  "64:ff9b::8.8.8.8", "2002:808:808::1", "2600::5efe:8.8.8.8",
 	};
 	const char *what;
 	struct net_addr a;
@@ -167,8 +172,8 @@ TEST(nothing_special_is_public_in_any_spelling)
 
 TEST(only_usual_spellings_are_addresses)
 {
-	static const char *const list[] = { "", "127.1", "1", "0x7f.1", "01.2.3.4", "1.2.3.4 ", "1.2.3.4.", "fe80::1%eth0",
-					    ":::", "1.2.3", "[::1]" };
+	static const char *const list[] = { "",		"127.1",	"1",   "0x7f.1", "01.2.3.4", "1.2.3.4 ",
+					    "1.2.3.4.", "fe80::1%eth0", ":::", "1.2.3",	 "[::1]" };
 	struct net_addr a;
 	char text[64];
 
@@ -183,8 +188,9 @@ TEST(only_usual_spellings_are_addresses)
 TEST(a_resolver_is_an_address_with_a_port_or_without)
 {
 	static const char *const good[] = { "1.2.3.4", "1.2.3.4:53", "::1", "[::1]", "[::1]:5353" };
-	static const char *const bad[] = { "", "foo", "1.2.3.4:", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:5x", "[::1", "[::1]5", "[1.2.3.4]:5",
-					   "dns.example:53", "[]:53", ":53", "1.2.3:53" };
+	static const char *const bad[] = { "",		 "foo",	 "1.2.3.4:", "1.2.3.4:0",   "1.2.3.4:65536",
+					   "1.2.3.4:5x", "[::1", "[::1]5",   "[1.2.3.4]:5", "dns.example:53",
+					   "[]:53",	 ":53",	 "1.2.3:53" };
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++)
 		CHECK(net_server_ok(good[i]));

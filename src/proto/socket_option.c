@@ -1,3 +1,4 @@
+/* Reads and sets socket options. */
 #include "proto/socket_option.h"
 #include "base/base.h"
 
@@ -14,7 +15,8 @@
 /* Numbers, since libc's headers are older than the kernel. A kernel that does not know one says so when it is read. */
 const struct socket_option socket_options[] = {
 	{ SOCKET, 1, 0, "SO_DEBUG" },
-	{ SOCKET, 2, SOCKET_LATE, "SO_REUSEADDR" }, /* all are bound with it: connections and their listener share a port */
+	/* all are bound with it: connections and their listener share a port */
+	{ SOCKET, 2, SOCKET_LATE, "SO_REUSEADDR" },
 	{ SOCKET, 15, 0, "SO_REUSEPORT" },
 	{ SOCKET, 5, SOCKET_LATE, "SO_DONTROUTE" },
 	{ SOCKET, 6, 0, "SO_BROADCAST" },

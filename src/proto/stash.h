@@ -10,7 +10,8 @@
 #define STASH_ARGUMENT "h" /* of cloche-agent, whose descriptor 3 is the socket */
 
 enum stash_kind {
-	STASH_HOLD = 1, /* once: reads the image. Descriptors: meta, ->pages pages files, the host's root (with ->host) */
+	/* once: reads the image. Descriptors: meta, ->pages pages files, the host's root (with ->host) */
+	STASH_HOLD = 1,
 	/*
 	 * An agent in new namespaces, a copy of the holder. Descriptors: its socket, devices, base, /dev/null, network
 	 * namespace, ->joins of control groups, then (with ->group) the group it is born into

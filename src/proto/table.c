@@ -1,3 +1,4 @@
+/* Reads and writes the agent's table of execs. */
 #include "proto/table.h"
 #include "base/base.h"
 #include "base/sys.h"

@@ -55,16 +55,18 @@ TEST(a_busy_agent_is_asked_again)
 
 TEST(nonsense_is_refused)
 {
+	/* clang-format off */
 	static const struct table_exec bad[] = {
 		{ 1, 7, TABLE_KEEP, { -1, -1, -1, -1, -1 } }, /* not used */
 		{ 1, 7, TABLE_USED | 128, { -1, -1, -1, -1, -1 } },
 		{ 1, 7, TABLE_USED | TABLE_KEEP, { -2, -1, -1, -1, -1 } },
 		{ 1, 7, TABLE_USED | TABLE_KEEP, { -1, 1 << 20, -1, -1, -1 } },
-		{ 1, 7, TABLE_USED, { 12, -1, -1, -1, -1 } }, /* a descriptor nobody keeps */
+		{ 1, 7, TABLE_USED, { 12, -1, -1, -1, -1 } }, /* a descriptor without KEEP */
 		{ 1, 0, TABLE_USED | TABLE_KEEP, { -1, -1, -1, -1, -1 } },
 		{ 1, 7, TABLE_USED | TABLE_ENDED, { -1, -1, -1, -1, -1 } },
 		{ 1, 1U << 22, TABLE_USED, { -1, -1, -1, -1, -1 } },
 	};
+	/* clang-format on */
 	AUTO_CLOSE int fd = table_new();
 	struct table *t = map(fd);
 

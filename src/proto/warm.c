@@ -1,3 +1,4 @@
+/* Checks messages between the agent and a warm process. */
 #include "proto/warm.h"
 #include "base/base.h"
 

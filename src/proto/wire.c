@@ -1,3 +1,4 @@
+/* Reads and writes little-endian fields. */
 #include "proto/wire.h"
 #include "base/base.h"
 

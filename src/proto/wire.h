@@ -1,6 +1,7 @@
 /*
- * Little-endian fields in a bounded buffer, both ways. Readers and writers are sticky: after the first overrun every
- * further call does nothing, and one check at the end reports it. No field is trusted before that check.
+ * Little-endian fields in a bounded buffer, for reading and writing. Readers and writers are sticky: after the first
+ * overrun every further call does nothing, and one check at the end reports it. No field may be used before that
+ * check.
  */
 #pragma once
 #include <stdbool.h>

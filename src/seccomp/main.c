@@ -25,7 +25,7 @@ static int confine(void)
 	} limits[] = {
 		{ RLIMIT_CORE, 0 },	  { RLIMIT_CPU, 10 },  { RLIMIT_NOFILE, 8 },
 		{ RLIMIT_FSIZE, MIB },	  { RLIMIT_NPROC, 0 },
-#ifndef __SANITIZE_ADDRESS__ /* which reserves terabytes */
+#ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer reserves terabytes */
 		{ RLIMIT_AS, 512 * MIB },
 #endif
 	};
@@ -37,7 +37,7 @@ static int confine(void)
 	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
 		struct rlimit l, want = { limits[i].max, limits[i].max };
 
-		/* A lower one that we were started with stays. */
+		/* A lower limit that was inherited stays. */
 		if (getrlimit(limits[i].what, &l) < 0)
 			return -errno;
 		if (l.rlim_max != RLIM_INFINITY && l.rlim_max < want.rlim_max)
@@ -55,7 +55,7 @@ static int read_all(int fd, struct buf *b, struct err *e)
 		void *room;
 		ssize_t n;
 
-		/* One byte more than allowed is read, so that profile_compile() sees that it is too long. */
+		/* Reads one byte more than allowed, so that profile_compile() sees that the profile is too long. */
 		if (want > PROFILE_JSON_MAX + 1 - b->len)
 			want = PROFILE_JSON_MAX + 1 - b->len;
 		if (!want)

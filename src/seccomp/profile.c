@@ -1,3 +1,4 @@
+/* Compiles JSON profiles: reads them strictly, decides which rules apply, and adds these to libseccomp. */
 #include "seccomp/profile.h"
 #include "base/base.h"
 
@@ -16,7 +17,11 @@
 #define ARCH_DOCKER "arm64"
 #endif
 
-/* Calls our own filter allows that an older libseccomp has no name for; the same numbers everywhere. */
+/*
+ * System calls that the engine's own filter allows, and that an older libseccomp has no name for; same numbers on all
+ * architectures.
+ */
+/* clang-format off */
 static const struct {
 	const char *name;
 	int nr;
@@ -27,8 +32,9 @@ static const struct {
 	{ "removexattrat", 466 }, { "open_tree_attr", 467 }, { "file_getattr", 468 },	  { "file_setattr", 469 },
 	{ "listns", 470 },
 };
+/* clang-format on */
 
-/* From Linux 5.1 on a call has one number everywhere. */
+/* From Linux 5.1 on, a new call has the same number on all architectures. */
 #define CALLS_SHARED 424
 #define CALLS_END 600
 #define CLONE3 435
@@ -38,9 +44,9 @@ struct profile {
 	uint32_t default_action;
 	unsigned rules;
 	unsigned kernel[2];
-	int newest; /* the highest number named */
-	bool clone3; /* named */
-	char where[80]; /* the part being read, for errors */
+	int newest; /* the highest number in the profile */
+	bool clone3; /* clone3 is in the profile */
+	char where[80]; /* the part of the profile being read, for errors */
 	struct err *e;
 };
 
@@ -94,7 +100,7 @@ static int check_keys(struct profile *p, const json_t *o, const char *const *kno
 	return 0;
 }
 
-/* The following return 0 with *ret NULL when the key is absent or null. */
+/* The following functions return 0 with *ret NULL when the key is absent or null. */
 static int get(struct profile *p, const json_t *o, const char *key, json_type type, json_t **ret)
 {
 	static const char *const names[] = { "an object", "an array", "a string", "an integer" };
@@ -118,7 +124,7 @@ static int get_string(struct profile *p, const json_t *o, const char *key, const
 	return r;
 }
 
-/* An array of strings, each good for @fn. */
+/* An array of strings; calls @fn for each. */
 static int each_string(struct profile *p, const json_t *o, const char *key,
 		       int (*fn)(struct profile *, const char *, void *), void *arg)
 {
@@ -292,7 +298,7 @@ static int read_condition(struct profile *p, const json_t *entry, const char *ke
 	return r;
 }
 
-/* Whether the entry counts here. An exclude needs one match, an include needs them all. */
+/* Whether the entry applies. One match is enough to exclude; all must match to include. */
 static int applies(struct profile *p, const json_t *entry, bool *ret)
 {
 	struct condition in, ex;
@@ -377,7 +383,7 @@ struct rule {
 	uint32_t action;
 	struct scmp_arg_cmp args[ARGS_MAX];
 	unsigned nargs;
-	bool alternatives; /* an index occurs twice: each comparison is a rule of its own, as in Docker */
+	bool alternatives; /* an index occurs twice: each comparison becomes a rule of its own, as in Docker */
 };
 
 static int read_args(struct profile *p, const json_t *entry, struct rule *rule)
@@ -440,7 +446,7 @@ static int add_name(struct profile *p, const char *name, void *arg)
 
 	p->newest = nr > p->newest ? nr : p->newest;
 	p->clone3 |= nr == CLONE3;
-	/* Negative: unknown, or a call of other architectures only. */
+	/* A negative number: an unknown call, or one of other architectures only. */
 	if (nr < 0 || rule->action == p->default_action)
 		return 0;
 	if (!rule->alternatives)
@@ -484,14 +490,14 @@ static int add_entry(struct profile *p, const json_t *entry)
 	if (r < 0)
 		return r;
 	if (!here)
-		rule.action = p->default_action; /* still read to the end, for its mistakes */
+		rule.action = p->default_action; /* it has no effect, but is read to the end, to report its errors */
 	return name ? add_name(p, name, &rule) : each_string(p, entry, "names", add_name, &rule);
 }
 
 /*
- * A list of what is allowed cannot name what came after it. libc takes a refusal of such a call for the caller's own (threads can
- * not be made, files not be read), and falls back on an older one only where the call is not there: so it is not, as with runc.
- * clone3 is not there in any case, our own filter says.
+ * A list of allowed calls cannot name calls that are newer than the list. libc treats a refusal of such a call as final
+ * (threads cannot be made, files not read), and uses an older call only after ENOSYS: so newer calls return ENOSYS, as
+ * with runc. clone3 always does, by the engine's own filter.
  */
 static int hide_newer(struct profile *p)
 {
@@ -525,7 +531,8 @@ static int is_arch(struct profile *p, const char *name, void *arg)
 }
 
 /*
- * Only checked: the program is for the native architecture, and kills calls of any other, as our own filter does.
+ * Only checked: the program is for the native architecture, and kills calls of any other, as the engine's own filter
+ * does.
  */
 static int check_arches(struct profile *p, const json_t *root)
 {
@@ -567,7 +574,7 @@ static int check_arches(struct profile *p, const json_t *root)
 static int check_flag(struct profile *p, const char *name, void *arg)
 {
 	(void)arg;
-	/* One thread installs it, so this one is always true. */
+	/* One thread installs the filter, so this flag makes no difference. */
 	if (!strcmp(name, "SECCOMP_FILTER_FLAG_TSYNC"))
 		return 0;
 	return bad(p, "flag '%s' is not supported", show(name).s);
@@ -616,7 +623,7 @@ static int read_all(struct profile *p, const json_t *root)
 	return hide_newer(p);
 }
 
-/* libseccomp of Debian 12 can only write to a descriptor. */
+/* libseccomp of Debian 12 can only write the program to a descriptor. */
 static int export(struct profile *p, struct buf *ret)
 {
 	AUTO_CLOSE int fd = -1;
@@ -645,7 +652,7 @@ static int export(struct profile *p, struct buf *ret)
 	return 0;
 }
 
-/* jansson's parser recurses; a short look first bounds how far. */
+/* jansson's parser recurses; this bounds the depth first. */
 static int check_depth(const char *json, size_t len, struct err *e)
 {
 	bool in_string = false;

@@ -1,14 +1,15 @@
 /*
  * Compiles a system call profile, in the form of the OCI runtime specification or in Docker's and Podman's, to a BPF
- * program for this machine. The program is installed on top of our own filter, so it can only take away: the kernel
- * runs both and the more severe verdict counts. (When both answer with an errno, the profile's is the one returned.)
+ * program for this machine. The program is installed on top of the engine's own filter, so it can only take away: the
+ * kernel runs both and the more severe verdict counts. (When both answer with an errno, the profile's is the one
+ * returned.)
  *
  * Strict, because a profile that is misread is a weaker sandbox than asked for: unknown and duplicate keys, unknown
- * actions, operators and architectures are errors. Unknown names of system calls are not: profiles list calls of
- * every kernel and architecture, and what neither libseccomp nor this file knows, our own filter does not allow.
+ * actions, operators and architectures are errors. Unknown names of system calls are not: profiles list calls of every
+ * kernel and architecture, and what neither libseccomp nor this file knows, the engine's filter does not allow.
  *
- * Conditions (includes, excludes) are judged for a process without capabilities, for this architecture and the
- * running kernel.
+ * Conditions (includes, excludes) are judged for a process without capabilities, for this architecture and the running
+ * kernel.
  */
 #pragma once
 #include <stddef.h>
@@ -18,7 +19,7 @@
 
 #define PROFILE_JSON_MAX (1024UL * 1024)
 #define PROFILE_DEPTH_MAX 16
-#define PROFILE_RULES_MAX 4096 /* one per name and alternative */
+#define PROFILE_RULES_MAX 4096 /* one per name and alternative comparison */
 #define PROFILE_INSNS_MAX 4096 /* the kernel's limit */
 #define PROFILE_PROGRAM_MAX (PROFILE_INSNS_MAX * 8UL)
 

@@ -1,4 +1,4 @@
-/* Any bytes as a profile: never a crash, and what is accepted is a whole program. */
+/* Any bytes as a profile: it never crashes, and what is accepted becomes a valid program. */
 #include "seccomp/profile.h"
 #include "base/base.h"
 

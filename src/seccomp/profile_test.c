@@ -57,7 +57,7 @@ static long call_under(const char *json, long nr, unsigned long a, unsigned long
 #define MKDIRAT(profile) call_under(profile, SYS_mkdirat, (unsigned long)AT_FDCWD, (unsigned long)"/", 0700)
 #define SOCKET(profile, family) call_under(profile, SYS_socket, (family), SOCK_STREAM, 0)
 
-/* In the manner of Docker's default: everything refused but a list, some of it under conditions. */
+/* Like Docker's default: everything is refused except a list, parts of which have conditions. */
 static const char docker_like[] =
 	"{\"defaultAction\": \"SCMP_ACT_ERRNO\", \"defaultErrnoRet\": 1,"
 	" \"archMap\": [{\"architecture\": \"SCMP_ARCH_X86_64\","
@@ -103,9 +103,9 @@ TEST(conditions_are_judged_for_this_kernel_and_no_capabilities)
 	CHECK_EQ(call_under(docker_like, SYS_getsid, 0, 0, 0), -EPERM);
 }
 
-/* Of what is allowed: one from before clone3 and faccessat2, and one from after both that names neither. */
-#define LIST(action, names) \
-	"{\"defaultAction\":\"SCMP_ACT_" action "\",\"syscalls\":[{\"names\":[\"write\",\"exit_group\"" names "]," \
+/* Lists of allowed calls: one from before clone3 and faccessat2, and a later one that names neither. */
+#define LIST(action, names)                                                                                            \
+	"{\"defaultAction\":\"SCMP_ACT_" action "\",\"syscalls\":[{\"names\":[\"write\",\"exit_group\"" names "],"     \
 	"\"action\":\"SCMP_ACT_ALLOW\"}]}"
 
 TEST(calls_newer_than_a_list_are_not_there_instead_of_refused)
@@ -233,7 +233,7 @@ TEST(too_deep_and_too_large_profiles_are_refused)
 	CHECK_CONTAINS(e.msg, "larger");
 }
 
-/* @n rules, each with another number to compare with. */
+/* Makes @n rules, each comparing with another number. */
 static int many(unsigned n, struct buf *prog, struct err *e)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(PROFILE_JSON_MAX);

@@ -1,19 +1,20 @@
 /*
- * Finding again what was there: after our own restart the rows of the store against the handles the warden has; after
- * the warden's restart what we know against what it has. A handle nobody knows was half-made and is ended; a row
- * without a handle is lost.
+ * Finds again what was there: after a restart of the API process, the rows of the store against the handles of the
+ * warden; after a restart of the warden, the sandboxes in memory against its handles. A handle that no row names was
+ * half-made and is ended; a row without a handle is lost.
  *
- * The warden may die while it is asked. Then everything is asked anew when the link is back: a round compares all we
- * know at its beginning, and what was attached to in a round before stays so.
+ * The warden may die while it is asked. Then everything is asked again when the link is back: a round compares all that
+ * is known at its beginning, and sandboxes that an earlier round attached to stay attached.
  */
 #include "base/base.h"
 #include "base/log.h"
-#include "service/sandbox/sandbox.h"
+#include "service/sandbox/struct.h"
 #include "service/sandbox/disk.h"
 #include "service/sandbox/limit.h"
 #include "service/network/network.h"
 #include "service/checkpoint/checkpoint.h"
 #include "service/exec/exec.h"
+#include "service/image/image.h"
 #include "service/checkpoint/layer.h"
 #include "service/template/pool.h"
 #include "service/secret/secret.h"
@@ -27,7 +28,7 @@
 #include <fcntl.h>
 
 #define HANDLE_KEY 24
-#define SYNC_MS 2000 /* agents have told what they have by then, or are too busy to be waited for */
+#define SYNC_MS 2000 /* agents have listed their execs by then, or are too busy to be waited for */
 #define SYNC_STEP_MS 2
 
 struct adopt {
@@ -39,7 +40,7 @@ struct adopt {
 	unsigned round;
 	bool busy; /* a round is under way */
 	bool listed; /* every handle was seen */
-	uv_timer_t *timer; /* until all have told what they have */
+	uv_timer_t *timer; /* until all agents have listed their execs */
 	unsigned waited;
 	void (*ready)(void *arg, int r, const struct err *e); /* once */
 	void *arg;
@@ -108,7 +109,7 @@ static void finish(struct adopt *a)
 	if (!a->busy || !a->listed || a->attaching)
 		return;
 	a->busy = false;
-	/* Whom the warden did not name is gone. */
+	/* Sandboxes that the warden did not list are gone. */
 	while ((b = map_next(&a->known, &at)))
 		a->lost += sandbox_gone(b);
 	if (a->round > 1 || a->lost || a->ended || s->sandboxes.count)
@@ -197,7 +198,7 @@ static int notes_folder(const struct adopt *a)
 	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* A sandbox that a recovery found, and no note: whoever comes next does not end it either. */
+/* A sandbox that a recovery found, without a row: a note prevents that a later start ends it. */
 static void keep_unknown(struct adopt *a, const char *key)
 {
 	AUTO_CLOSE int dir = notes_folder(a);
@@ -262,7 +263,7 @@ static void on_next(void *arg, int r, const struct warden_link_answer *w, const 
 	warden_link_call_first(a->s->warden, WARDEN_NEXT, w->rep->handle, 0, on_next, a);
 }
 
-/* The link to the warden stands, for the first time or again. */
+/* The link to the warden is up, for the first time or again. */
 static void on_back(void *arg)
 {
 	struct service *s = arg;
@@ -327,11 +328,15 @@ void service_start(struct service *s, void (*ready)(void *arg, int r, const stru
 	read_kept(a);
 	r = secrets_load(s, &e);
 	if (r == 0)
+		r = images_load(s, &e);
+	if (r == 0)
 		r = checkpoint_load_all(s, &e);
 	if (r == 0)
 		r = templates_load(s, &e);
 	if (r == 0)
 		r = sandboxes_each(s->db, on_sandbox, a, &e);
+	if (r == 0 && !s->o.recover)
+		image_sweep(s, NULL); /* removes leftovers of work that a dead daemon did not finish */
 	if (r == 0)
 		r = secrets_rekey(s, &e);
 	if (r == 0)

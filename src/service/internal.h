@@ -1,6 +1,6 @@
 /* Between the parts of service/. */
 #pragma once
-#include "service/service.h"
+#include "service/struct.h"
 
 /* Something has a time now, or is to be tried again: the next look is at most a quarter of a second away. */
 #define SERVICE_SOON_MS 250
@@ -10,4 +10,4 @@ static inline bool service_unread(const struct service *s)
 {
 	return !s->unread || s->unread->count;
 }
-void spool_sweep(struct service *s); /* files of execs nobody knows any more */
+void spool_sweep(struct service *s); /* removes files of execs that are not known any more */

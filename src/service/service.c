@@ -1,14 +1,20 @@
+/* Makes all parts of the service, and ends them. */
+#include "service/device/device.h"
 #include "service/service.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/sandbox/disk.h"
+#include "service/port/port.h"
 #include "service/sandbox/part.h"
 #include "service/sandbox/sandbox.h"
 #include "service/network/network.h"
 #include "service/state/event.h"
-#include "service/exec/exec.h"
+#include "service/exec/struct.h"
+#include "service/run/warm_context.h"
 #include "service/checkpoint/layer.h"
+#include "service/image/blob_store.h"
+#include "service/image/image.h"
 #include "service/template/pool.h"
 #include "service/secret/give.h"
 #include "service/internal.h"
@@ -25,7 +31,8 @@ static void on_tick(uv_timer_t *t);
 
 /* In this order they hear of everything. */
 static const struct sandbox_part *const parts[] = {
-	&network_part, &secret_part, &file_part, &exec_part, &port_part, &template_part, &checkpoint_part, NULL,
+	&image_part, &device_part, &network_part, &secret_part,	  &file_part,	    &context_part,
+	&run_part,   &exec_part,   &port_part,	  &template_part, &checkpoint_part, NULL,
 };
 
 static int open_maps(struct service *s, struct err *e)
@@ -57,6 +64,7 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 			       .access = x,
 			       .wall_ahead = clock_ahead_ns(),
 			       .parts = parts,
+			       .commands = &exec_commands,
 			       .on_tick = on_tick };
 	s->spooled.max = o->spool_total;
 	s->kept_last = &s->kept;
@@ -69,10 +77,17 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	if (r == 0)
 		r = layer_book_new(s, &s->layers, e);
 	if (r == 0)
+		r = image_book_new(s, e);
+	if (r == 0)
+		r = blob_store_start(s, e);
+	if (r == 0)
 		r = disk_sweep_new(s, &s->disks, e);
 	if (r == 0)
-		r = vault_new(&(struct vault_opts){ .data = o->data, .given = o->secrets_key, .given_len = o->secrets_key_len,
-						    .old = o->secrets_old_key, .old_len = o->secrets_old_key_len },
+		r = vault_new(&(struct vault_opts){ .data = o->data,
+						    .given = o->secrets_key,
+						    .given_len = o->secrets_key_len,
+						    .old = o->secrets_old_key,
+						    .old_len = o->secrets_old_key_len },
 			      &s->vault, e);
 	if (r == 0)
 		r = signer_new(o->data, o->trusted, o->ntrusted, &s->signer, e);
@@ -94,6 +109,35 @@ int service_new(uv_loop_t *loop, const struct service_opts *o, struct db *d, str
 	return 0;
 }
 
+const struct service_opts *service_opts(const struct service *s)
+{
+	return &s->o;
+}
+
+struct signer *service_signer(const struct service *s)
+{
+	return s->signer;
+}
+
+char *service_scratch(const struct service *s)
+{
+	return s->scratch;
+}
+
+struct service_counts service_counts(const struct service *s)
+{
+	return (struct service_counts){ .sandboxes = s->sandboxes.count,
+					.execs = s->running_execs,
+					.spooled = s->spooled.used };
+}
+
+void service_drain(struct service *s)
+{
+	s->draining = true;
+	warm_contexts_drop(s, NULL);
+	port_uses_tick(s, 0);
+}
+
 bool service_settled(const struct service *s)
 {
 	const struct sandbox *b;
@@ -107,7 +151,10 @@ bool service_settled(const struct service *s)
 
 /* --- time --- */
 
-/* Commands in the background that nobody looks at are no reason not to rest: they go on afterwards. */
+/*
+ * Counts execs with a caller: commands in the background that are not watched may be paused, and continue
+ * afterwards.
+ */
 static unsigned callers(const struct sandbox *b)
 {
 	unsigned alone = 0;
@@ -147,6 +194,26 @@ static void expire(struct sandbox *b, uint64_t now)
 		rest(b, now);
 }
 
+/* Rows of what has moved with the clock (state/wall.h) are written again. */
+static void store_times(struct service *s)
+{
+	struct err e = { 0 };
+	struct sandbox *b;
+	size_t at = 0;
+
+	if (!s->wall_moved)
+		return;
+	s->wall_moved = false;
+	while ((b = map_next(&s->sandboxes, &at))) {
+		if (b->state == SANDBOX_MAKING || b->state == SANDBOX_ENDING)
+			continue;
+		if (sandbox_store(b, &e) < 0)
+			log_warn("sandbox '%s': cannot store its time after the clock was set: %s", b->id, e.msg);
+		exec_store_times(b);
+	}
+	turn_dirty(s->turn);
+}
+
 /* Looks at whatever has a time, and again only while something has: a daemon that has nothing to do sleeps. */
 static void on_tick(uv_timer_t *t)
 {
@@ -156,7 +223,7 @@ static void on_tick(uv_timer_t *t)
 	size_t at = 0;
 
 	s->soon = false;
-	wall_store(s);
+	store_times(s);
 	while ((b = map_next(&s->sandboxes, &at))) {
 		s->soon |= sandbox_open_tick(b, now);
 		if (b->found && !b->link.poll && !s->draining) {

@@ -1,3 +1,4 @@
+/* Keeps room for the database's files. */
 #include "store/ahead.h"
 #include "base/base.h"
 #include "base/fd.h"
@@ -74,7 +75,8 @@ void ahead_keep(struct db *d)
 		keep_file(a);
 	if (d->pending.fd >= 0)
 		keep(d->pending.fd, &a->pending_part, d->pending.size, PENDING_AHEAD);
-	if (keep(a->wal, &a->wal_part, d->log_bytes, WAL_AHEAD) || a->wal_part.end >= d->log_bytes + WAL_LEAST || !a->path)
+	if (keep(a->wal, &a->wal_part, d->log_bytes, WAL_AHEAD) || a->wal_part.end >= d->log_bytes + WAL_LEAST ||
+	    !a->path)
 		return;
 	/* It takes what it needs from the file's own, and the next turn writes at the log's beginning. */
 	r = db_checkpoint(a->path);

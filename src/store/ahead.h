@@ -13,7 +13,8 @@ struct ahead_part {
 };
 
 struct ahead {
-	int wal, file, shm; /* -1: none. Of the last two, closing one would end SQLite's locks: they stay open as long as it */
+	/* -1: none. Of the last two, closing one would end SQLite's locks: they stay open as long as it */
+	int wal, file, shm;
 	struct ahead_part wal_part, file_part, pending_part;
 	char *path; /* of the database */
 };

@@ -1,3 +1,4 @@
+/* Opens, syncs and closes the database. */
 #include "store/db.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -161,7 +162,9 @@ static int read_stamp(struct db *d, struct stamp *ret, struct err *e)
 	*ret = (struct stamp){ 0 };
 	if (r < 0 || !answer[0])
 		return r;
-	return sqlite3_exec(d->sql, "SELECT id, turn FROM stamp", stamp_row, ret, NULL) == SQLITE_OK ? 0 : db_fail(d->sql, e, "open");
+	return sqlite3_exec(d->sql, "SELECT id, turn FROM stamp", stamp_row, ret, NULL) == SQLITE_OK ?
+		       0 :
+		       db_fail(d->sql, e, "open");
 }
 
 static int check_known(struct db *d, const struct db_opts *o, size_t version, struct err *e)
@@ -205,10 +208,11 @@ static int put_stamp(struct db *d, const struct db_opts *o, struct err *e)
 		r = id_new(stamp.id, sizeof(stamp.id));
 		if (r < 0)
 			return err_sys(e, ERR_INTERNAL, r, "make an id");
-		snprintf(sql, sizeof(sql),
-			 "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS stamp (id TEXT NOT NULL, turn INTEGER NOT NULL) STRICT;"
-			 "INSERT INTO stamp VALUES ('%s', 1); COMMIT",
-			 stamp.id);
+		snprintf(
+			sql, sizeof(sql),
+			"BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS stamp (id TEXT NOT NULL, turn INTEGER NOT NULL) STRICT;"
+			"INSERT INTO stamp VALUES ('%s', 1); COMMIT",
+			stamp.id);
 		r = exec(d->sql, sql, "open", e);
 		if (r < 0) {
 			sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
@@ -501,7 +505,7 @@ void db_close(struct db *d)
 
 int db_undone(const struct db *d, struct err *e)
 {
-	return err_set(e, d->full ? ERR_EXHAUSTED : ERR_INTERNAL, d->full ? -ENOSPC : -EIO,
+	return err_set(e, d->full ? WHY_NO_HOST_SPACE : WHY_INTERNAL, d->full ? -ENOSPC : -EIO,
 		       "state: an earlier failure has undone the changes%s", d->full ? ": the disk is full" : "");
 }
 

@@ -69,7 +69,7 @@ struct tenant_row {
 	const char *id; /* its name, [a-z0-9][a-z0-9_-]{0,31} */
 	uint64_t number; /* never used twice; identifies the tenant to the warden */
 	uint64_t sandboxes, cpu_milli, memory, disk, execs; /* quotas, 0 = none */
-	uint64_t checkpoints, checkpoint_bytes, secrets;
+	uint64_t checkpoints, checkpoint_bytes, secrets, image_bytes, gpus;
 	uint64_t rate_points, rate_window_ms, rate_block_ms; /* 0 points = none */
 	uint64_t created_ns;
 };
@@ -108,8 +108,8 @@ struct sandbox_row {
 	const char *layers; /* ids it is based on, the oldest first, separated by spaces; "" = none */
 	const char *checkpoint; /* that it came from, "" = none */
 	const char *restored; /* JSON: what that did, "" = none */
-	uint32_t
-		asleep; /* state hibernated: 1 its files are kept, 2 its memory, too; paused: SANDBOX_ROW_IDLE, by itself */
+	/* state hibernated: 1 its files are kept, 2 its memory, too; paused: SANDBOX_ROW_IDLE, by itself */
+	uint32_t asleep;
 	uint64_t tree; /* of forks, never changed; 0 = of a time before networks */
 };
 int sandboxes_insert(struct db *d, const struct sandbox_row *b, struct err *e);
@@ -254,3 +254,42 @@ int secret_values_reseal(struct db *d, const struct secret_value_row *v, struct 
 int secret_values_delete(struct db *d, const char *tenant, const char *name, uint64_t version, struct err *e);
 /* by tenant, name and version */
 int secret_values_each(struct db *d, int (*fn)(void *arg, const struct secret_value_row *v), void *arg, struct err *e);
+
+/* --- images: docs/design/0018-images.md --- */
+struct image_layer_row {
+	const char *chain; /* its chain id, shared by all tenants */
+	const char *parent; /* the chain id below, "" = none */
+	const char *layers; /* ids in the store of layers, the lowest first, a space between */
+	/* digests: of the uncompressed archive, and of it as it came ("" = it did not come as one) */
+	const char *diff, *blob;
+	uint64_t blob_size, size, files, created_ns;
+};
+int image_layers_put(struct db *d, const struct image_layer_row *x, struct err *e);
+int image_layers_delete(struct db *d, const char *chain, struct err *e);
+int image_layers_each(struct db *d, int (*fn)(void *arg, const struct image_layer_row *x), void *arg, struct err *e);
+
+struct image_row {
+	const char *tenant, *name; /* the name in full */
+	const char *digest; /* of its manifest */
+	const char *config; /* JSON, as src/oci/config.h has it */
+	const char *chain; /* "" = it has no layers */
+	const char *user; /* "UID:GID" that its user is, "" = not known */
+	const char *source; /* JSON: where it came from */
+	bool public;
+	uint64_t size, created_ns;
+};
+int images_put(struct db *d, const struct image_row *x, struct err *e); /* insert or replace */
+int images_delete(struct db *d, const char *tenant, const char *name, struct err *e);
+int images_each(struct db *d, int (*fn)(void *arg, const struct image_row *x), void *arg, struct err *e);
+
+struct build_cache_row {
+	const char *tenant, *key;
+	const char *chain, *config;
+	uint64_t size, used_ns;
+};
+int build_cache_put(struct db *d, const struct build_cache_row *x, struct err *e); /* insert or replace */
+/* 1 with the chain of that step; 0: there is none. */
+int build_cache_get(struct db *d, const char *tenant, const char *key, char *ret_chain, size_t room,
+		    uint64_t *ret_used_ns);
+int build_cache_delete(struct db *d, const char *tenant, const char *key, struct err *e);
+int build_cache_each(struct db *d, int (*fn)(void *arg, const struct build_cache_row *x), void *arg, struct err *e);

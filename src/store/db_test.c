@@ -605,7 +605,7 @@ static int count_exec(void *arg, const struct exec_row *x)
 	return 0;
 }
 
-/* Stores rows for ever; each number is told when it is stored. */
+/* Stores rows for ever, and writes the number of each to @out when it is stored. */
 static void writer(int out, uint32_t from)
 {
 	struct db *d = NULL;
@@ -629,7 +629,7 @@ static void writer(int out, uint32_t from)
 	}
 }
 
-/* Runs a writer for @ms, reads what it tells, kills it; the last number it told, 0 when it ended by itself. */
+/* Runs a writer for @ms, reads its numbers, kills it; returns the last number, 0 when it ended by itself. */
 static uint32_t kill_writer(uint32_t from, unsigned ms)
 {
 	uint64_t end = clock_mono_ns() + ms * 1000000ULL;
@@ -654,7 +654,7 @@ static uint32_t kill_writer(uint32_t from, unsigned ms)
 		last = got[(size_t)n / 4 - 1];
 	}
 	kill(pid, SIGKILL);
-	/* What it told before it died counts too. */
+	/* Numbers that it wrote before it died count, too. */
 	for (ssize_t n; (n = read(p[0], got, sizeof(got))) > 0;)
 		last = got[(size_t)n / 4 - 1];
 	close(p[0]);
@@ -682,7 +682,7 @@ TEST(after_kill_9_everything_that_was_told_is_there)
 		CHECK_EQ(db_open(path, &d, &e), 0);
 		CHECK_EQ(execs_each(d, count_exec, &n, &e), 0);
 		db_close(d);
-		CHECK(n == told || n == told + 1); /* one may have been stored and not told */
+		CHECK(n == told || n == told + 1); /* one may have been stored without its number being written */
 		told = n;
 	}
 	printf("# %u rows through 20 kills\n", told);

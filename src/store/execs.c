@@ -1,30 +1,42 @@
+/* The table of execs. */
 #include "store/db.h"
 #include "base/base.h"
 #include "store/impl.h"
+#include "store/rows.h"
 
-#define COLUMNS "id, box, number, spec, result, started_ns, ended_ns, grp"
+static const struct column columns[] = {
+	COLUMN(struct exec_row, id, COLUMN_TEXT, COLUMN_KEY),
+	COLUMN_AS(struct exec_row, sandbox, "box", COLUMN_TEXT, COLUMN_FIXED),
+	COLUMN(struct exec_row, number, COLUMN_NUMBER, COLUMN_FIXED),
+	COLUMN(struct exec_row, spec, COLUMN_TEXT, COLUMN_FIXED),
+	COLUMN(struct exec_row, result, COLUMN_TEXT, COLUMN_VALUE),
+	COLUMN(struct exec_row, started_ns, COLUMN_NUMBER, COLUMN_FIXED),
+	COLUMN(struct exec_row, ended_ns, COLUMN_NUMBER, COLUMN_VALUE),
+	COLUMN_AS(struct exec_row, group, "grp", COLUMN_NUMBER, COLUMN_VALUE),
+};
+
+const struct table execs_table = {
+	.name = "execs",
+	.order = "started_ns, number, id",
+	.one = "an exec",
+	.all = "the execs",
+	.columns = columns,
+	.n = ARRAY_LEN(columns),
+	.insert = Q_EXEC_INSERT,
+	.drop = Q_EXEC_DELETE,
+	.note = NOTE_EXECS,
+	.noted_rows = "result IS NULL",
+};
 
 int execs_insert(struct db *d, const struct exec_row *x, struct err *e)
 {
-	sqlite3_stmt *s;
-	int r = q_begin(d, Q_EXEC_INSERT, "INSERT INTO execs (" COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8)", &s, e);
+	int r = rows_insert(d, &execs_table, x, e);
 
-	if (r < 0)
-		return r;
-	q_text(s, 1, x->id);
-	q_text(s, 2, x->sandbox);
-	q_u64(s, 3, x->number);
-	q_text(s, 4, x->spec);
-	q_text(s, 5, x->result);
-	q_u64(s, 6, x->started_ns);
-	q_u64(s, 7, x->ended_ns);
-	q_u64(s, 8, x->group);
-	if (!x->result) {
+	if (r == 0 && !x->result) {
 		d->counts = true;
 		note_row(d, NOTE_EXECS, x->id, NULL, 0);
 	}
-	r = q_run(d, s, "store an exec", e);
-	return r < 0 ? r : 0;
+	return r;
 }
 
 int execs_group(struct db *d, const char *id, uint64_t group, struct err *e)
@@ -60,41 +72,8 @@ int execs_finish(struct db *d, const char *id, const char *result, uint64_t ende
 
 int execs_delete(struct db *d, const char *id, struct err *e)
 {
-	sqlite3_stmt *s;
-	int r = q_begin(d, Q_EXEC_DELETE, "DELETE FROM execs WHERE id = ?1", &s, e);
-
-	if (r < 0)
-		return r;
-	q_text(s, 1, id);
 	note_gone(d, NOTE_EXECS, id);
-	r = q_run(d, s, "delete an exec", e);
-	return r < 0 ? r : 0;
+	return rows_drop(d, &execs_table, &(struct exec_row){ .id = id }, e);
 }
 
-struct each {
-	int (*fn)(void *arg, const struct exec_row *x);
-	void *arg;
-};
-
-static int row(void *ctx, sqlite3_stmt *s)
-{
-	const struct each *x = ctx;
-	const struct exec_row w = {
-		.id = q_get_text(s, 0),
-		.sandbox = q_get_text(s, 1),
-		.number = (uint32_t)q_get_u64(s, 2),
-		.spec = q_get_text(s, 3),
-		.result = q_get_text(s, 4),
-		.started_ns = q_get_u64(s, 5),
-		.ended_ns = q_get_u64(s, 6),
-		.group = q_get_u64(s, 7),
-	};
-
-	return x->fn(x->arg, &w);
-}
-
-int execs_each(struct db *d, int (*fn)(void *arg, const struct exec_row *x), void *arg, struct err *e)
-{
-	return q_each(d, "SELECT " COLUMNS " FROM execs ORDER BY started_ns, number, id", row,
-		      &(struct each){ fn, arg }, "load the execs", e);
-}
+DEFINE_EACH(execs_each, struct exec_row, execs_table)

@@ -1,6 +1,26 @@
+/* The table of idempotency keys. */
 #include "store/db.h"
 #include "base/base.h"
 #include "store/impl.h"
+#include "store/rows.h"
+
+static const struct column columns[] = {
+	COLUMN(struct idem_row, tenant, COLUMN_TEXT, COLUMN_KEY),
+	COLUMN(struct idem_row, key, COLUMN_TEXT, COLUMN_KEY),
+	COLUMN(struct idem_row, body, COLUMN_SUM, COLUMN_VALUE),
+	COLUMN(struct idem_row, status, COLUMN_NUMBER, COLUMN_VALUE),
+	COLUMN(struct idem_row, answer, COLUMN_TEXT, COLUMN_VALUE),
+	COLUMN(struct idem_row, created_ns, COLUMN_NUMBER, COLUMN_VALUE),
+};
+
+static const struct table idem_table = {
+	.name = "idem",
+	.one = "an answer",
+	.columns = columns,
+	.n = ARRAY_LEN(columns),
+	.put = Q_IDEM_PUT,
+	.drop = Q_IDEM_DELETE,
+};
 
 /* A copy, so that the statement does not stay open and hold back the log. */
 static int keep(struct db *d, sqlite3_stmt *s, struct idem_row *ret, struct err *e)
@@ -51,35 +71,12 @@ int idem_find(struct db *d, const char *tenant, const char *key, struct idem_row
 
 int idem_put(struct db *d, const struct idem_row *i, struct err *e)
 {
-	sqlite3_stmt *s;
-	int r = q_begin(d, Q_IDEM_PUT,
-			"INSERT OR REPLACE INTO idem (tenant, key, body, status, answer, created_ns) VALUES "
-			"(?1,?2,?3,?4,?5,?6)",
-			&s, e);
-
-	if (r < 0)
-		return r;
-	q_text(s, 1, i->tenant);
-	q_text(s, 2, i->key);
-	sqlite3_bind_blob(s, 3, i->body, sizeof(i->body), SQLITE_STATIC);
-	sqlite3_bind_int(s, 4, i->status);
-	q_text(s, 5, i->answer);
-	q_u64(s, 6, i->created_ns);
-	r = q_run(d, s, "store an answer", e);
-	return r < 0 ? r : 0;
+	return rows_put(d, &idem_table, i, e);
 }
 
 int idem_delete(struct db *d, const char *tenant, const char *key, struct err *e)
 {
-	sqlite3_stmt *s;
-	int r = q_begin(d, Q_IDEM_DELETE, "DELETE FROM idem WHERE tenant = ?1 AND key = ?2", &s, e);
-
-	if (r < 0)
-		return r;
-	q_text(s, 1, tenant);
-	q_text(s, 2, key);
-	r = q_run(d, s, "delete an answer", e);
-	return r < 0 ? r : 0;
+	return rows_drop(d, &idem_table, &(struct idem_row){ .tenant = tenant, .key = key }, e);
 }
 
 int idem_prune(struct db *d, uint64_t before_ns, struct err *e)

@@ -6,50 +6,8 @@
 #include "store/db.h"
 #include "store/pending_rows.h"
 #include "store/note.h"
+#include "store/question.h"
 #include "store/witness.h"
-
-/* Prepared once, at their first use, and kept. */
-enum question {
-	Q_BEGIN,
-	Q_COMMIT,
-	Q_STAMP,
-	Q_TENANT_PUT,
-	Q_TENANT_DELETE,
-	Q_TENANT_NEXT,
-	Q_TOKEN_PUT,
-	Q_TOKEN_DELETE,
-	Q_SANDBOX_INSERT,
-	Q_SANDBOX_UPDATE,
-	Q_SANDBOX_DELETE,
-	Q_CHECKPOINT_INSERT,
-	Q_CHECKPOINT_UPDATE,
-	Q_CHECKPOINT_DELETE,
-	Q_EXEC_INSERT,
-	Q_EXEC_FINISH,
-	Q_EXEC_GROUP,
-	Q_EXEC_DELETE,
-	Q_IDEM_FIND,
-	Q_IDEM_PUT,
-	Q_IDEM_DELETE,
-	Q_IDEM_PRUNE,
-	Q_TEMPLATE_PUT,
-	Q_TEMPLATE_DELETE,
-	Q_POOL_PUT,
-	Q_POOL_DELETE,
-	Q_PORT_PUT,
-	Q_PORT_DELETE,
-	Q_SECRET_PUT,
-	Q_SECRET_DELETE,
-	Q_SECRET_VALUE_PUT,
-	Q_SECRET_VALUE_RESEAL,
-	Q_SECRET_VALUE_DELETE,
-	Q_NET_PUT,
-	Q_NET_NAME_PUT,
-	Q_NET_NAME_CLEAR,
-	Q_NET_TREE_PUT,
-	Q_NET_TREE_DELETE,
-	Q_COUNT
-};
 
 struct db {
 	sqlite3 *sql;

@@ -1,39 +1,67 @@
+/* The tables of networks: what they have used, the names they know, trees of forks. */
 #include "store/db.h"
 #include "base/base.h"
 #include "store/impl.h"
+#include "store/rows.h"
+
+static const struct column columns[] = {
+	COLUMN_AS(struct net_row, sandbox, "box", COLUMN_TEXT, COLUMN_KEY),
+	COLUMN(struct net_row, counts, COLUMN_TEXT, COLUMN_VALUE),
+	COLUMN(struct net_row, observed, COLUMN_TEXT_OR_EMPTY, COLUMN_VALUE),
+};
+
+static const struct table nets_table = {
+	.name = "nets",
+	.order = "box",
+	.one = "what a network has used",
+	.all = "what networks have used",
+	.columns = columns,
+	.n = ARRAY_LEN(columns),
+	.put = Q_NET_PUT,
+};
+
+static const struct column name_columns[] = {
+	COLUMN_AS(struct net_name_row, sandbox, "box", COLUMN_TEXT, COLUMN_KEY),
+	COLUMN(struct net_name_row, number, COLUMN_NUMBER, COLUMN_KEY),
+	COLUMN(struct net_name_row, name, COLUMN_TEXT, COLUMN_VALUE),
+};
+
+static const struct table net_names_table = {
+	.name = "net_names",
+	.order = "box, number",
+	.one = "a name",
+	.all = "the names",
+	.columns = name_columns,
+	.n = ARRAY_LEN(name_columns),
+	.put = Q_NET_NAME_PUT,
+};
+
+static const struct column tree_columns[] = {
+	COLUMN(struct net_tree_row, id, COLUMN_NUMBER, COLUMN_KEY),
+	COLUMN(struct net_tree_row, counts, COLUMN_TEXT, COLUMN_VALUE),
+};
+
+static const struct table net_trees_table = {
+	.name = "net_trees",
+	.order = "id",
+	.one = "a tree of forks",
+	.all = "the trees of forks",
+	.columns = tree_columns,
+	.n = ARRAY_LEN(tree_columns),
+	.put = Q_NET_TREE_PUT,
+	.drop = Q_NET_TREE_DELETE,
+};
 
 int nets_put(struct db *d, const struct net_row *n, struct err *e)
 {
-	sqlite3_stmt *s;
-	int r = q_begin(d, Q_NET_PUT,
-			"INSERT INTO nets (box, counts, observed) VALUES (?1,?2,?3)"
-			" ON CONFLICT (box) DO UPDATE SET counts=?2, observed=?3",
-			&s, e);
-
-	if (r < 0)
-		return r;
-	q_text(s, 1, n->sandbox);
-	q_text(s, 2, n->counts);
-	q_text(s, 3, n->observed ? n->observed : "");
-	r = q_run(d, s, "store what a network has used", e);
-	return r < 0 ? r : 0;
+	return rows_put(d, &nets_table, n, e);
 }
+
+DEFINE_EACH(nets_each, struct net_row, nets_table)
 
 int net_names_put(struct db *d, const struct net_name_row *n, struct err *e)
 {
-	sqlite3_stmt *s;
-	int r = q_begin(d, Q_NET_NAME_PUT,
-			"INSERT INTO net_names (box, number, name) VALUES (?1,?2,?3)"
-			" ON CONFLICT (box, number) DO UPDATE SET name=?3",
-			&s, e);
-
-	if (r < 0)
-		return r;
-	q_text(s, 1, n->sandbox);
-	q_u64(s, 2, n->number);
-	q_text(s, 3, n->name);
-	r = q_run(d, s, "store a name", e);
-	return r < 0 ? r : 0;
+	return rows_put(d, &net_names_table, n, e);
 }
 
 int net_names_clear(struct db *d, const char *sandbox, struct err *e)
@@ -48,87 +76,16 @@ int net_names_clear(struct db *d, const char *sandbox, struct err *e)
 	return r < 0 ? r : 0;
 }
 
+DEFINE_EACH(net_names_each, struct net_name_row, net_names_table)
+
 int net_trees_put(struct db *d, const struct net_tree_row *t, struct err *e)
 {
-	sqlite3_stmt *s;
-	int r = q_begin(d, Q_NET_TREE_PUT,
-			"INSERT INTO net_trees (id, counts) VALUES (?1,?2) ON CONFLICT (id) DO UPDATE SET counts=?2", &s, e);
-
-	if (r < 0)
-		return r;
-	q_u64(s, 1, t->id);
-	q_text(s, 2, t->counts);
-	r = q_run(d, s, "store what a tree of forks has used", e);
-	return r < 0 ? r : 0;
+	return rows_put(d, &net_trees_table, t, e);
 }
 
 int net_trees_delete(struct db *d, uint64_t id, struct err *e)
 {
-	sqlite3_stmt *s;
-	int r = q_begin(d, Q_NET_TREE_DELETE, "DELETE FROM net_trees WHERE id = ?1", &s, e);
-
-	if (r < 0)
-		return r;
-	q_u64(s, 1, id);
-	r = q_run(d, s, "remove a tree of forks", e);
-	return r < 0 ? r : 0;
+	return rows_drop(d, &net_trees_table, &(struct net_tree_row){ .id = id }, e);
 }
 
-/* --- all of them --- */
-
-struct nets {
-	int (*fn)(void *arg, const struct net_row *n);
-	void *arg;
-};
-
-static int net_row(void *ctx, sqlite3_stmt *s)
-{
-	const struct nets *x = ctx;
-	const struct net_row n = { q_get_text(s, 0), q_get_text(s, 1), q_get_text(s, 2) };
-
-	return x->fn(x->arg, &n);
-}
-
-int nets_each(struct db *d, int (*fn)(void *arg, const struct net_row *n), void *arg, struct err *e)
-{
-	return q_each(d, "SELECT box, counts, observed FROM nets", net_row, &(struct nets){ fn, arg }, "load networks", e);
-}
-
-struct names {
-	int (*fn)(void *arg, const struct net_name_row *n);
-	void *arg;
-};
-
-static int name_row(void *ctx, sqlite3_stmt *s)
-{
-	const struct names *x = ctx;
-	const struct net_name_row n = { .sandbox = q_get_text(s, 0),
-					.number = (uint32_t)q_get_u64(s, 1),
-					.name = q_get_text(s, 2) };
-
-	return x->fn(x->arg, &n);
-}
-
-int net_names_each(struct db *d, int (*fn)(void *arg, const struct net_name_row *n), void *arg, struct err *e)
-{
-	return q_each(d, "SELECT box, number, name FROM net_names ORDER BY box, number", name_row, &(struct names){ fn, arg },
-		      "load names", e);
-}
-
-struct trees {
-	int (*fn)(void *arg, const struct net_tree_row *t);
-	void *arg;
-};
-
-static int tree_row(void *ctx, sqlite3_stmt *s)
-{
-	const struct trees *x = ctx;
-	const struct net_tree_row t = { q_get_u64(s, 0), q_get_text(s, 1) };
-
-	return x->fn(x->arg, &t);
-}
-
-int net_trees_each(struct db *d, int (*fn)(void *arg, const struct net_tree_row *t), void *arg, struct err *e)
-{
-	return q_each(d, "SELECT id, counts FROM net_trees", tree_row, &(struct trees){ fn, arg }, "load trees of forks", e);
-}
+DEFINE_EACH(net_trees_each, struct net_tree_row, net_trees_table)

@@ -34,7 +34,8 @@ static int see_net_tree(void *arg, const struct net_tree_row *t)
 	struct seen *s = arg;
 
 	s->n++;
-	snprintf(s->text + strlen(s->text), sizeof(s->text) - strlen(s->text), "%llu=%s ", (unsigned long long)t->id, t->counts);
+	snprintf(s->text + strlen(s->text), sizeof(s->text) - strlen(s->text), "%llu=%s ", (unsigned long long)t->id,
+		 t->counts);
 	return 0;
 }
 

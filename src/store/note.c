@@ -1,9 +1,11 @@
+/* Writes and reads the notes of rows. */
 #include "store/note.h"
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "store/impl.h"
+#include "store/rows.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,21 +21,16 @@
 #define NEW "new"
 #define SKIP_NUMBERS 1000000 /* numbers of execs that may have been used since a sandbox's note was written */
 
-static const struct table {
-	const char *name, *key, *key2, *number; /* columns */
-	const char *only; /* rows that count */
-} tables[NOTE_TABLES] = {
-	[NOTE_TENANTS] = { "tenants", "id", NULL, NULL, NULL },
-	[NOTE_TOKENS] = { "tokens", "id", NULL, NULL, NULL },
-	[NOTE_SANDBOXES] = { "boxes", "id", NULL, NULL, NULL },
-	[NOTE_CHECKPOINTS] = { "checkpoints", "id", NULL, NULL, NULL },
-	[NOTE_TEMPLATES] = { "templates", "tenant", "name", NULL, NULL },
-	[NOTE_POOLS] = { "pools", "id", NULL, NULL, NULL },
-	[NOTE_SECRETS] = { "secrets", "tenant", "name", NULL, NULL },
-	[NOTE_SECRET_VALUES] = { "secret_values", "tenant", "name", "version", NULL },
-	[NOTE_PORTS] = { "ports", "box", NULL, "port", NULL },
-	[NOTE_EXECS] = { "execs", "id", NULL, NULL, "result IS NULL" },
+/* clang-format off */
+static const struct table *const tables[NOTE_TABLES] = {
+	[NOTE_TENANTS] = &tenants_table,     [NOTE_TOKENS] = &tokens_table,
+	[NOTE_SANDBOXES] = &sandboxes_table, [NOTE_CHECKPOINTS] = &checkpoints_table,
+	[NOTE_TEMPLATES] = &templates_table, [NOTE_POOLS] = &pools_table,
+	[NOTE_SECRETS] = &secrets_table,     [NOTE_SECRET_VALUES] = &secret_values_table,
+	[NOTE_PORTS] = &ports_table,	     [NOTE_EXECS] = &execs_table, /* those that run */
+	[NOTE_IMAGES] = &images_table,	     [NOTE_IMAGE_LAYERS] = &image_layers_table,
 };
+/* clang-format on */
 
 struct note {
 	struct note *next;
@@ -46,6 +43,24 @@ struct note {
 
 /* --- names --- */
 
+/* Which part of a key, which names the note, that column is: 0 or 1 a text, 2 the number, -1 none. */
+static int part_of_key(const struct table *t, const char *column, size_t len)
+{
+	int texts = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const struct column *c = &t->columns[i];
+		const bool text = c->type == COLUMN_TEXT;
+
+		if (c->role != COLUMN_KEY)
+			continue;
+		if (strlen(c->name) == len && !memcmp(c->name, column, len))
+			return text ? texts : 2;
+		texts += text;
+	}
+	return -1;
+}
+
 static void name_of(enum note_table t, const char *key, const char *key2, uint64_t number, char ret[NAME_SIZE])
 {
 	uint8_t sum[SHA256_SIZE];
@@ -57,7 +72,7 @@ static void name_of(enum note_table t, const char *key, const char *key2, uint64
 	sha256_add(&s, key2 ? key2 : "", key2 ? strlen(key2) + 1 : 1);
 	sha256_add(&s, &number, sizeof(number));
 	sha256_end(&s, sum);
-	n = (size_t)snprintf(ret, NAME_SIZE, "%s-", tables[t].name);
+	n = (size_t)snprintf(ret, NAME_SIZE, "%s-", tables[t]->name);
 	for (size_t i = 0; i < 12; i++)
 		n += (size_t)snprintf(ret + n, NAME_SIZE - n, "%02x", sum[i]);
 }
@@ -111,7 +126,7 @@ static int encode(enum note_table t, sqlite3_stmt *s, struct buf *b)
 	int r = buf_adds(b, MAGIC);
 
 	if (r == 0)
-		r = add_bytes(b, tables[t].name, strlen(tables[t].name));
+		r = add_bytes(b, tables[t]->name, strlen(tables[t]->name));
 	for (int i = 0; r == 0 && i < sqlite3_column_count(s); i++) {
 		r = add_bytes(b, sqlite3_column_name(s, i), strlen(sqlite3_column_name(s, i)));
 		if (r == 0)
@@ -231,7 +246,8 @@ static int list_files(struct notes *n, int (*fn)(void *arg, const char *name), v
 		return r;
 	}
 	while (r == 0 && (x = readdir(dir)))
-		if (x->d_name[0] != '.' && strcmp(x->d_name, NEW) && strncmp(x->d_name, NOTE_LOOSE, strlen(NOTE_LOOSE)) &&
+		if (x->d_name[0] != '.' && strcmp(x->d_name, NEW) &&
+		    strncmp(x->d_name, NOTE_LOOSE, strlen(NOTE_LOOSE)) &&
 		    strncmp(x->d_name, NOTE_KEPT, strlen(NOTE_KEPT)) && !ends_in(x->d_name, BAD))
 			r = fn(arg, x->d_name);
 	closedir(dir);
@@ -365,23 +381,25 @@ void note_gone(struct db *d, enum note_table t, const char *key)
 
 static int select_one(struct db *d, const struct note *x, sqlite3_stmt **ret)
 {
-	const struct table *t = &tables[x->table];
+	const struct table *t = tables[x->table];
 	char sql[256];
-	int at = 1;
+	int n;
 
 	if (!d->note_row[x->table]) {
-		snprintf(sql, sizeof(sql), "SELECT * FROM %s WHERE %s = ?%s%s%s%s%s%s%s%s", t->name, t->key, t->key2 ? " AND " : "",
-			 t->key2 ? t->key2 : "", t->key2 ? " = ?" : "", t->number ? " AND " : "", t->number ? t->number : "",
-			 t->number ? " = ?" : "", t->only ? " AND " : "", t->only ? t->only : "");
-		if (sqlite3_prepare_v3(d->sql, sql, -1, SQLITE_PREPARE_PERSISTENT, &d->note_row[x->table], NULL) != SQLITE_OK)
+		n = snprintf(sql, sizeof(sql), "SELECT * FROM %s WHERE %s", t->name,
+			     t->noted_rows ? t->noted_rows : "true");
+		for (size_t i = 0; i < t->n; i++)
+			if (t->columns[i].role == COLUMN_KEY)
+				n += snprintf(sql + n, sizeof(sql) - (size_t)n, " AND %s = ?%d", t->columns[i].name,
+					      part_of_key(t, t->columns[i].name, strlen(t->columns[i].name)) + 1);
+		if (sqlite3_prepare_v3(d->sql, sql, -1, SQLITE_PREPARE_PERSISTENT, &d->note_row[x->table], NULL) !=
+		    SQLITE_OK)
 			return -EIO;
 	}
 	*ret = d->note_row[x->table];
-	q_text(*ret, at++, x->key);
-	if (t->key2)
-		q_text(*ret, at++, x->key2);
-	if (t->number)
-		q_u64(*ret, at, x->number);
+	q_text(*ret, 1, x->key);
+	q_text(*ret, 2, x->key2);
+	q_u64(*ret, 3, x->number);
 	return 0;
 }
 
@@ -450,22 +468,21 @@ static int stale_file(void *arg, const char *name)
 static int sync_row(void *ctx, sqlite3_stmt *s)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(NOTE_MAX), old = BUF_INIT(NOTE_MAX);
-	const struct table *t;
 	struct sync *x = ctx;
 	const char *key = "", *key2 = NULL;
 	uint64_t number = 0;
 	char name[NAME_SIZE];
 	int r;
 
-	t = &tables[x->table];
 	for (int i = 0; i < sqlite3_column_count(s); i++) {
 		const char *column = sqlite3_column_name(s, i);
+		const int part = part_of_key(tables[x->table], column, strlen(column));
 
-		if (!strcmp(column, t->key))
+		if (part == 0)
 			key = q_get_text(s, i);
-		else if (t->key2 && !strcmp(column, t->key2))
+		else if (part == 1)
 			key2 = q_get_text(s, i);
-		else if (t->number && !strcmp(column, t->number))
+		else if (part == 2)
 			number = q_get_u64(s, i);
 	}
 	if (!key)
@@ -509,24 +526,24 @@ int notes_sync(struct db *d, struct err *e)
 		r = list_files(&d->notes, stale_file, &x);
 	for (unsigned t = 0; r == 0 && t < NOTE_TABLES; t++) {
 		x.table = (enum note_table)t;
-		snprintf(sql, sizeof(sql), "SELECT * FROM %s%s%s", tables[t].name, tables[t].only ? " WHERE " : "",
-			 tables[t].only ? tables[t].only : "");
+		snprintf(sql, sizeof(sql), "SELECT * FROM %s WHERE %s", tables[t]->name,
+			 tables[t]->noted_rows ? tables[t]->noted_rows : "true");
 		r = q_each(d, sql, sync_row, &x, "write notes", NULL);
 	}
 	if (r == 0)
 		r = remove_stale(&x);
 	map_done(&x.stale);
-	return r < 0 ? err_sys(e, r == -ENOSPC ? ERR_EXHAUSTED : ERR_INTERNAL, r, "state: write notes") : 0;
+	return r < 0 ? err_sys(e, r == -ENOSPC ? WHY_NO_HOST_SPACE : WHY_INTERNAL, r, "state: write notes") : 0;
 }
 
 /* --- the way back --- */
 
-struct column {
+struct noted_column {
 	struct piece name, value;
 	uint8_t type;
 };
 
-static int decode(const struct buf *b, enum note_table *ret_table, struct column *c, unsigned *ret_n)
+static int decode(const struct buf *b, enum note_table *ret_table, struct noted_column *c, unsigned *ret_n)
 {
 	struct piece p = { b->data, (uint32_t)b->len }, name;
 	uint8_t sum[SHA256_SIZE];
@@ -537,10 +554,10 @@ static int decode(const struct buf *b, enum note_table *ret_table, struct column
 		return -EBADMSG;
 	sum_of(b->data, b->len - SUM, sum);
 	p.len -= SUM;
-	if (memcmp(sum, b->data + b->len - SUM, SUM) || !take(&p, magic, sizeof(magic)) || memcmp(magic, MAGIC, sizeof(magic)) ||
-	    !take_bytes(&p, &name))
+	if (memcmp(sum, b->data + b->len - SUM, SUM) || !take(&p, magic, sizeof(magic)) ||
+	    memcmp(magic, MAGIC, sizeof(magic)) || !take_bytes(&p, &name))
 		return -EBADMSG;
-	while (t < NOTE_TABLES && (strlen(tables[t].name) != name.len || memcmp(tables[t].name, name.data, name.len)))
+	while (t < NOTE_TABLES && (strlen(tables[t]->name) != name.len || memcmp(tables[t]->name, name.data, name.len)))
 		t++;
 	for (; p.len && n < COLUMNS_MAX; n++)
 		if (!take_bytes(&p, &c[n].name) || !take(&p, &c[n].type, 1) || !take_bytes(&p, &c[n].value))
@@ -552,38 +569,38 @@ static int decode(const struct buf *b, enum note_table *ret_table, struct column
 	return 0;
 }
 
-static bool is_column(const struct column *c, const char *name)
-{
-	return name && strlen(name) == c->name.len && !memcmp(name, c->name.data, c->name.len);
-}
-
-static char *text_of(const struct column *c)
+static char *text_of(const struct noted_column *c)
 {
 	return c->type == SQLITE_TEXT ? strndup(c->value.data, c->value.len) : NULL;
 }
 
 /* What a power cut has left in a file that had another name before is of that. */
-static bool fits_name(enum note_table t, const struct column *c, unsigned n, const char *name)
+static bool fits_name(enum note_table t, const struct noted_column *c, unsigned n, const char *name)
 {
-	AUTO_FREE char *key = NULL, *key2 = NULL;
+	char *key[2] = { NULL, NULL }, is[NAME_SIZE];
 	uint64_t number = 0;
-	char is[NAME_SIZE];
+	bool fits = false;
 
 	for (unsigned i = 0; i < n; i++) {
-		if (is_column(&c[i], tables[t].key))
-			key = key ? key : text_of(&c[i]);
-		else if (is_column(&c[i], tables[t].key2))
-			key2 = key2 ? key2 : text_of(&c[i]);
-		else if (is_column(&c[i], tables[t].number) && c[i].value.len == sizeof(number))
+		const int part = part_of_key(tables[t], c[i].name.data, c[i].name.len);
+
+		if (part == 0 || part == 1) {
+			free(key[part]); /* a column that is there twice */
+			key[part] = text_of(&c[i]);
+		} else if (part == 2 && c[i].value.len == sizeof(number)) {
 			memcpy(&number, c[i].value.data, sizeof(number));
+		}
 	}
-	if (!key || (tables[t].key2 && !key2))
-		return false;
-	name_of(t, key, key2, number, is);
-	return !strcmp(is, name);
+	if (key[0]) {
+		name_of(t, key[0], key[1], number, is);
+		fits = !strcmp(is, name);
+	}
+	free(key[0]);
+	free(key[1]);
+	return fits;
 }
 
-static void bind(sqlite3_stmt *s, int at, const struct column *c)
+static void bind(sqlite3_stmt *s, int at, const struct noted_column *c)
 {
 	int64_t number = 0;
 
@@ -599,11 +616,11 @@ static void bind(sqlite3_stmt *s, int at, const struct column *c)
 	}
 }
 
-static int insert(struct db *d, enum note_table t, const struct column *c, unsigned n)
+static int insert(struct db *d, enum note_table t, const struct noted_column *c, unsigned n)
 {
 	AUTO(buf_done) struct buf sql = BUF_INIT(64 * KIB);
 	sqlite3_stmt *s = NULL;
-	int r = buf_addf(&sql, "INSERT OR REPLACE INTO %s (", tables[t].name);
+	int r = buf_addf(&sql, "INSERT OR REPLACE INTO %s (", tables[t]->name);
 
 	for (unsigned i = 0; r == 0 && i < n; i++)
 		r = buf_addf(&sql, "%s\"%.*s\"", i ? "," : "", (int)c[i].name.len, c[i].name.data);
@@ -638,7 +655,7 @@ struct restore {
 static int restore_one(void *arg, const char *name)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(NOTE_MAX);
-	struct column c[COLUMNS_MAX];
+	struct noted_column c[COLUMNS_MAX];
 	struct restore *x = arg;
 	enum note_table t;
 	char bad[NAME_SIZE + sizeof(BAD)];
@@ -670,7 +687,8 @@ static int restore_one(void *arg, const char *name)
 static const char orphans[] =
 	"DELETE FROM tokens WHERE tenant NOT IN (SELECT id FROM tenants);"
 	"DELETE FROM templates WHERE tenant NOT IN (SELECT id FROM tenants);"
-	"DELETE FROM pools WHERE NOT EXISTS (SELECT 1 FROM templates t WHERE t.tenant = pools.tenant AND t.name = pools.template);"
+	"DELETE FROM pools WHERE NOT EXISTS (SELECT 1 FROM templates t WHERE t.tenant = pools.tenant AND t.name = "
+	"pools.template);"
 	"DELETE FROM secrets WHERE tenant NOT IN (SELECT id FROM tenants);"
 	"DELETE FROM secret_values WHERE NOT EXISTS"
 	" (SELECT 1 FROM secrets t WHERE t.tenant = secret_values.tenant AND t.name = secret_values.name);"
@@ -687,8 +705,8 @@ static int replace_all(struct db *d, unsigned count[NOTE_TABLES], struct err *e)
 	int r = 0;
 
 	for (unsigned t = 0; r == 0 && t < NOTE_TABLES; t++) {
-		snprintf(sql, sizeof(sql), "DELETE FROM %s%s%s", tables[t].name, tables[t].only ? " WHERE " : "",
-			 tables[t].only ? tables[t].only : "");
+		snprintf(sql, sizeof(sql), "DELETE FROM %s WHERE %s", tables[t]->name,
+			 tables[t]->noted_rows ? tables[t]->noted_rows : "true");
 		if (sqlite3_exec(d->sql, sql, NULL, NULL, NULL) != SQLITE_OK)
 			r = db_fail(d->sql, e, "rebuild");
 	}

@@ -32,6 +32,8 @@ enum note_table {
 	NOTE_SECRET_VALUES,
 	NOTE_PORTS,
 	NOTE_EXECS, /* those that run */
+	NOTE_IMAGES,
+	NOTE_IMAGE_LAYERS,
 	NOTE_TABLES
 };
 

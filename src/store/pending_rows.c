@@ -1,3 +1,4 @@
+/* Keeps rows in a file of their own until SQLite has them. */
 #include "store/pending_rows.h"
 #include "base/base.h"
 #include "base/fd.h"
@@ -78,7 +79,7 @@ static int encode(const struct sandbox_row *r, struct buf *b)
 {
 	const uint64_t numbers[NUMBERS] = { r->handle,	  r->created_ns, r->expires_ns, r->used_ns,
 					    r->next_exec, r->asleep,	 r->tree };
-	const char *texts[TEXTS] = { r->id,   r->tenant, r->name,	r->key,	     r->state,
+	const char *texts[TEXTS] = { r->id,   r->tenant, r->name,	r->key,	    r->state,
 				     r->spec, r->layers, r->checkpoint, r->restored };
 	int x = buf_add(b, numbers, sizeof(numbers));
 
@@ -240,7 +241,8 @@ static int append(struct pending_rows *l, const void *data, size_t len, struct e
 			continue;
 		if (n <= 0) {
 			n = n < 0 ? -errno : -EIO;
-			return err_sys(e, n == -ENOSPC ? ERR_EXHAUSTED : ERR_INTERNAL, (int)n, "state: store a sandbox");
+			return err_sys(e, n == -ENOSPC ? WHY_NO_HOST_SPACE : WHY_INTERNAL, (int)n,
+				       "state: store a sandbox");
 		}
 		done += (size_t)n;
 	}

@@ -329,7 +329,6 @@ TEST(a_large_row_and_many_rows_are_stored_too)
 	gone();
 }
 
-
 static void one_turn(struct db *d)
 {
 	struct err e;
@@ -348,7 +347,7 @@ static void fill(const char *name)
 	close(fd);
 }
 
-/* On a disk of its own, which nobody else sees. */
+/* On a disk of its own, which no other process sees. */
 static int on_a_full_disk(void)
 {
 	struct err e = { 0 };
@@ -361,7 +360,7 @@ static int on_a_full_disk(void)
 		return 2;
 	killed(one_turn);
 	snprintf(name, sizeof(name), "%s-shm", path);
-	unlink(name); /* what SQLite wants first */
+	unlink(name); /* the file that SQLite creates first */
 	snprintf(name, sizeof(name), "%s/fill", folder);
 	fill(name);
 	r = db_open(path, &d, &e);

@@ -1,3 +1,4 @@
+/* Prepares, binds and runs statements. */
 #include "store/impl.h"
 #include "base/base.h"
 
@@ -28,9 +29,9 @@ static int begin(struct db *d, struct err *e)
 /* What is written often, and no great loss: execs that are over, and what networks have used. */
 static bool counts(enum question q)
 {
-	return q != Q_EXEC_INSERT && q != Q_EXEC_DELETE && q != Q_IDEM_PUT &&
-	       q != Q_IDEM_DELETE && q != Q_IDEM_PRUNE && q != Q_NET_PUT && q != Q_NET_NAME_PUT && q != Q_NET_NAME_CLEAR &&
-	       q != Q_NET_TREE_PUT && q != Q_NET_TREE_DELETE;
+	return q != Q_EXEC_INSERT && q != Q_EXEC_DELETE && q != Q_IDEM_PUT && q != Q_IDEM_DELETE && q != Q_IDEM_PRUNE &&
+	       q != Q_NET_PUT && q != Q_NET_NAME_PUT && q != Q_NET_NAME_CLEAR && q != Q_NET_TREE_PUT &&
+	       q != Q_NET_TREE_DELETE;
 }
 
 int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)

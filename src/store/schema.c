@@ -1,3 +1,4 @@
+/* The schema, and its changes from version to version. */
 #include "store/impl.h"
 #include "base/base.h"
 
@@ -53,7 +54,7 @@ static const char *const steps[] = {
 	" UNIQUE (tenant, name), FOREIGN KEY (tenant, template) REFERENCES templates(tenant, name) ON DELETE CASCADE)"
 	" STRICT, WITHOUT ROWID;"
 	"CREATE INDEX pools_template ON pools(tenant, template);",
-	/* 4: memory. Which execs go on from a checkpoint; how a sandbox sleeps. */
+	/* 4: memory. Which execs continue from a checkpoint; how a sandbox sleeps. */
 	("ALTER TABLE checkpoints ADD COLUMN execs TEXT NOT NULL DEFAULT '';"
 	 "ALTER TABLE boxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;"),
 	/* 5: ports that others may use. */
@@ -78,6 +79,21 @@ static const char *const steps[] = {
 	 "ALTER TABLE tenants ADD COLUMN secrets INTEGER NOT NULL DEFAULT 0;"),
 	/* 8: connections to the outside that a checkpoint's processes do not have any more. */
 	"ALTER TABLE checkpoints ADD COLUMN cut TEXT NOT NULL DEFAULT '';",
+	/* 9: images. What a chain of layers is in the store of layers; names of it; what a step of a build has made. */
+	("CREATE TABLE image_layers (chain TEXT NOT NULL PRIMARY KEY, parent TEXT NOT NULL, layers TEXT NOT NULL,"
+	 " diff TEXT NOT NULL, blob TEXT NOT NULL, blob_size INTEGER NOT NULL, size INTEGER NOT NULL,"
+	 " files INTEGER NOT NULL, created_ns INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+	 "CREATE TABLE images (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, name TEXT NOT NULL,"
+	 " digest TEXT NOT NULL, config TEXT NOT NULL, chain TEXT NOT NULL, user TEXT NOT NULL, source TEXT NOT NULL,"
+	 " public INTEGER NOT NULL, size INTEGER NOT NULL, created_ns INTEGER NOT NULL, PRIMARY KEY (tenant, name))"
+	 " STRICT, WITHOUT ROWID;"
+	 "CREATE TABLE build_cache (tenant TEXT NOT NULL REFERENCES tenants(id) ON DELETE CASCADE, key TEXT NOT NULL,"
+	 " chain TEXT NOT NULL, config TEXT NOT NULL, size INTEGER NOT NULL, used_ns INTEGER NOT NULL,"
+	 " PRIMARY KEY (tenant, key)) STRICT, WITHOUT ROWID;"),
+	/* 10: a quota of bytes of images. */
+	"ALTER TABLE tenants ADD COLUMN image_bytes INTEGER NOT NULL DEFAULT 0;",
+	/* 11: a quota of GPUs. */
+	"ALTER TABLE tenants ADD COLUMN gpus INTEGER NOT NULL DEFAULT 0;",
 };
 
 static int number_cb(void *arg, int n, char **values, char **names)

@@ -8,7 +8,8 @@
 static int as_before(void *arg, const struct sandbox_row *b)
 {
 	++*(unsigned *)arg;
-	return *b->layers || *b->checkpoint || *b->restored || b->asleep || b->tree || strcmp(b->id, "old") ? -EINVAL : 0;
+	return *b->layers || *b->checkpoint || *b->restored || b->asleep || b->tree || strcmp(b->id, "old") ? -EINVAL :
+													      0;
 }
 
 static bool poke(const char *path, const char *text)
@@ -25,9 +26,9 @@ static bool poke(const char *path, const char *text)
 TEST(a_file_of_the_first_schema_is_brought_up_to_date)
 {
 	static const char first[] =
-		"DROP TABLE nets; DROP TABLE net_names; DROP TABLE net_trees; ALTER TABLE boxes DROP COLUMN tree;"
+		"DROP TABLE images; DROP TABLE image_layers; DROP TABLE build_cache; DROP TABLE nets; DROP TABLE net_names; DROP TABLE net_trees; ALTER TABLE boxes DROP COLUMN tree;"
 		"DROP TABLE secret_values; DROP TABLE secrets; DROP TABLE ports; DROP TABLE pools; DROP TABLE templates;"
-		"DROP TABLE checkpoints; ALTER TABLE tenants DROP COLUMN secrets;"
+		"DROP TABLE checkpoints; ALTER TABLE tenants DROP COLUMN secrets; ALTER TABLE tenants DROP COLUMN image_bytes; ALTER TABLE tenants DROP COLUMN gpus;"
 		"ALTER TABLE boxes DROP COLUMN layers; ALTER TABLE boxes DROP COLUMN checkpoint;"
 		"ALTER TABLE boxes DROP COLUMN restored; ALTER TABLE boxes DROP COLUMN asleep;"
 		"ALTER TABLE tenants DROP COLUMN checkpoints; ALTER TABLE tenants DROP COLUMN checkpoint_bytes;"

@@ -65,7 +65,9 @@ static bool fill(struct db *d, struct err *e)
 
 	memset(text, 'x', sizeof(text) - 1);
 	for (int i = 0; i < 96; i++) {
-		const struct idem_row row = { .tenant = "default", .key = key, .status = 200, .answer = text, .created_ns = 1 };
+		const struct idem_row row = {
+			.tenant = "default", .key = key, .status = 200, .answer = text, .created_ns = 1
+		};
 
 		snprintf(key, sizeof(key), "k%d", i);
 		if (idem_put(d, &row, e) < 0)
@@ -108,7 +110,9 @@ TEST(a_file_of_an_earlier_version_learns_it_and_keeps_its_rows)
 
 	fresh();
 	CHECK(open_with_tenant(&d, &e));
-	CHECK(idem_put(d, &(struct idem_row){ .tenant = "default", .key = "stays", .answer = "a", .created_ns = 9 }, &e) == 0 && db_commit(d, &e) == 0);
+	CHECK(idem_put(d, &(struct idem_row){ .tenant = "default", .key = "stays", .answer = "a", .created_ns = 9 },
+		       &e) == 0 &&
+	      db_commit(d, &e) == 0);
 	db_close(d);
 	ask("PRAGMA journal_mode=DELETE");
 	{

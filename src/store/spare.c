@@ -1,3 +1,4 @@
+/* Keeps files that are not needed any more, and uses them again. */
 #include "store/spare.h"
 #include "base/base.h"
 
@@ -36,7 +37,8 @@ void spares_add(struct spares *s)
 {
 	for (unsigned i = 0; i < ADD_ONCE && __builtin_popcountll(s->have) < (int)SPARES_LEAST; i++) {
 		const unsigned n = (unsigned)__builtin_ctzll(~s->have);
-		const int fd = openat(s->dir, name_of(n).text, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+		const int fd =
+			openat(s->dir, name_of(n).text, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 
 		if (fd < 0)
 			return;
@@ -84,7 +86,7 @@ void spare_drop(const struct spares *s, unsigned n)
 
 int spare_put(struct spares *s, const char *name)
 {
-	unsigned n = (unsigned)__builtin_ffsll((long long)~s->have);
+	unsigned n = ~s->have ? (unsigned)__builtin_ctzll(~s->have) + 1 : 0;
 	int fd;
 
 	if (!n || n > SPARES_MAX)

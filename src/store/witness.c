@@ -1,3 +1,4 @@
+/* Reads and writes the mark that ties the database to its folder. */
 #include "store/witness.h"
 #include "base/base.h"
 
@@ -50,7 +51,8 @@ int witness_open(const char *folder, struct witness *ret, struct err *e)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "open '" WITNESS_FILE "'");
 	n = S_ISREG(st.st_mode) ? pread(fd, &x, sizeof(x), 0) : 0;
-	if (n != (ssize_t)sizeof(x) || memcmp(x.magic, MAGIC, sizeof(MAGIC)) || x.id[ID_LEN] || !id_valid(x.id) || x.boot[BOOT - 1])
+	if (n != (ssize_t)sizeof(x) || memcmp(x.magic, MAGIC, sizeof(MAGIC)) || x.id[ID_LEN] || !id_valid(x.id) ||
+	    x.boot[BOOT - 1])
 		return err_set(e, ERR_CONFLICT, -EBADMSG,
 			       "the file " WITNESS_FILE ", which identifies the database, is damaged");
 	memcpy(w.id, x.id, sizeof(w.id));
@@ -81,7 +83,7 @@ int witness_make(const char *folder, struct witness *w, struct err *e)
 	if (r == 0 && (fdatasync(fd) < 0 || renameat(dir, NEW, dir, WITNESS_FILE) < 0 || fsync(dir) < 0))
 		r = -errno;
 	if (r < 0)
-		return err_sys(e, r == -ENOSPC ? ERR_EXHAUSTED : ERR_INTERNAL, r, "write '" WITNESS_FILE "'");
+		return err_sys(e, r == -ENOSPC ? WHY_NO_HOST_SPACE : WHY_INTERNAL, r, "write '" WITNESS_FILE "'");
 	witness_done(w);
 	w->fd = TAKE_FD(fd);
 	w->now = true;

@@ -31,7 +31,8 @@ static int apply_one(struct apply *a, const struct change_entry *x, struct err *
 	memcpy(xattrs, x->xattrs, x->xattrs_len);
 	if (S_ISSOCK(x->mode)) {
 		tar_skip(a->m.r, path, "a socket");
-		return x->flags & CHANGE_REPLACED ? make_thing(&a->m, &t, e) : 0; /* what it took the place of is gone */
+		/* what it took the place of is gone */
+		return x->flags & CHANGE_REPLACED ? make_thing(&a->m, &t, e) : 0;
 	}
 	if (x->what == CHANGE_REMOVED)
 		return make_thing(&a->m, &t, e);

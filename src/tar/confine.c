@@ -1,6 +1,6 @@
 /*
- * An archive comes from anybody, and the library that reads it is large. So before its first byte this process can do
- * nothing but read, write and use memory: what is taken over can only do what its two sockets let it.
+ * An archive is hostile, and the library that reads it is large. So before the first byte, this process restricts
+ * itself to reading, writing and using memory: if it is taken over, it can only do what its two sockets allow.
  */
 #include "tar/tar.h"
 #include "base/base.h"
@@ -40,7 +40,7 @@ static const int allowed[] = {
 	SCMP_SYS(restart_syscall),
 };
 
-/* A library that would like to (a character table, a time zone) goes on without. */
+/* A library that tries to open a file (a character table, a time zone) gets an error and continues without. */
 static const int refused[] = {
 	SCMP_SYS(open),	      SCMP_SYS(openat),	    SCMP_SYS(stat),	 SCMP_SYS(lstat),
 	SCMP_SYS(newfstatat), SCMP_SYS(access),	    SCMP_SYS(faccessat), SCMP_SYS(faccessat2),

@@ -1,3 +1,4 @@
+/* The content of a file in the archive that is read. */
 #include "tar/tar.h"
 #include "base/base.h"
 

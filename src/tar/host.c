@@ -1,3 +1,4 @@
+/* Asks a file worker, with several requests under way. */
 #include "tar/tar.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -17,14 +18,14 @@ static int write_out(const struct host *h, size_t len)
 	const uint8_t *p = h->out;
 
 	if (!h->patience)
-		return fd_write_all(TAR_FILES, p, len);
+		return fd_write_all(h->fd, p, len);
 	while (len) {
-		struct pollfd ready = { .fd = TAR_FILES, .events = POLLOUT };
+		struct pollfd ready = { .fd = h->fd, .events = POLLOUT };
 		ssize_t n;
 
 		if (poll(&ready, 1, h->patience) == 0)
 			return -ETIMEDOUT;
-		n = send(TAR_FILES, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = send(h->fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
 		if (n <= 0)
@@ -54,23 +55,23 @@ int host_ask(struct host *h, enum file_type type, unsigned flags, const struct f
 	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "has ended") : 0;
 }
 
-int host_dress(struct host *h, const struct file_dress *x, struct err *e)
+int host_dress(struct host *h, const struct file_dress *x, unsigned flags, struct err *e)
 {
 	long n = file_dress_encode(x, h->out + FILE_HEAD, FILE_DATA_MAX);
 
 	if (n < 0)
 		return err_set(e, ERR_INVALID, (int)n, "a path is too long, or its attributes");
 	h->expect = ++h->tag;
-	file_head(h->out, FILE_DRESS, FILE_BENEATH, h->tag, (uint32_t)n);
+	file_head(h->out, FILE_DRESS, flags, h->tag, (uint32_t)n);
 	return write_out(h, FILE_HEAD + (size_t)n) < 0 ? lost(e, "has ended") : 0;
 }
 
 static int read_exact(const struct host *h, uint8_t *to, size_t len)
 {
 	while (len) {
-		struct pollfd p = { .fd = TAR_FILES, .events = POLLIN };
+		struct pollfd p = { .fd = h->fd, .events = POLLIN };
 		/* A process of the same user inside can stop a worker, which is not reported. */
-		ssize_t n = h->patience && poll(&p, 1, h->patience) == 0 ? 0 : read(TAR_FILES, to, len);
+		ssize_t n = h->patience && poll(&p, 1, h->patience) == 0 ? 0 : read(h->fd, to, len);
 
 		if (n < 0 && errno == EAGAIN) {
 			poll(&p, 1, -1);
@@ -123,9 +124,9 @@ int host_wait(struct host *h, struct err *e)
 	return -(int)h->end.errnum;
 }
 
-bool host_answered(void)
+bool host_answered(const struct host *h)
 {
-	struct pollfd p = { .fd = TAR_FILES, .events = POLLIN };
+	struct pollfd p = { .fd = h->fd, .events = POLLIN };
 
 	return poll(&p, 1, 0) == 1;
 }

@@ -71,7 +71,7 @@ static int open_archive(struct in *x, struct err *e)
 	return archive_read_open(x->a, x, NULL, get, NULL) == ARCHIVE_OK ? 0 : bad_archive(x, e);
 }
 
-/* What a worker's answer means for the whole: 0 go on (named when it failed), or -errno to stop. */
+/* What a worker's answer means for the whole: 0 to continue (the failure is recorded), or -errno to stop. */
 static int judge(struct in *x, int r, const char *name, struct err *e)
 {
 	switch (-r) {
@@ -108,7 +108,7 @@ static int send_bytes(struct in *x, struct content *c, int *ret, struct err *e)
 {
 	uint64_t bytes = 0;
 
-	while (!host_answered()) {
+	while (!host_answered(x->h)) {
 		ssize_t n = content_read(c, x->a, x->chunk, CHUNK);
 		int r = 0;
 

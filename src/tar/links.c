@@ -1,3 +1,4 @@
+/* Finds files that have more than one name. */
 #include "tar/tar.h"
 #include "base/base.h"
 
@@ -32,4 +33,13 @@ const char *links_find(struct links *l, uint64_t dev, uint64_t ino, const char *
 		l->n += l->at[i].name != NULL;
 	}
 	return NULL;
+}
+
+void links_clear(struct links *l)
+{
+	for (uint32_t i = 0; l->n && i < LINKS; i++) {
+		l->n -= l->at[i].name != NULL;
+		free(l->at[i].name);
+		l->at[i].name = NULL;
+	}
 }

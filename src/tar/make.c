@@ -1,3 +1,4 @@
+/* Makes what an archive contains, through a file worker. */
 #include "tar/tar.h"
 #include "base/base.h"
 
@@ -5,6 +6,7 @@
 
 struct folder {
 	struct folder *next;
+	const char *under;
 	int64_t mtime;
 	uint32_t mode, uid, gid, xattrs_len;
 	char *name;
@@ -57,13 +59,23 @@ static int owe(struct maker *m, const char *path, bool may_miss, struct err *e)
 	return 0;
 }
 
+static const char *under(const struct thing *t)
+{
+	return t->under ? t->under : "/";
+}
+
+/* Of every operation. */
+static unsigned usual(const struct maker *m)
+{
+	return FILE_BENEATH | (m->rooted ? FILE_ROOTED : 0U);
+}
+
 static int ask_ahead(struct maker *m, enum file_type type, unsigned flags, struct file_request *q, struct err *e)
 {
 	int r = settle(m, MAKE_AHEAD - 1, e);
 
-	q->under = "/";
 	if (r == 0)
-		r = host_ask(m->h, type, flags | FILE_BENEATH, q, e);
+		r = host_ask(m->h, type, flags | usual(m), q, e);
 	return r < 0 ? r : owe(m, q->path, type == FILE_REMOVE, e);
 }
 
@@ -72,8 +84,7 @@ static int ask(struct maker *m, enum file_type type, unsigned flags, struct file
 {
 	int r;
 
-	q->under = "/";
-	r = host_ask(m->h, type, flags | FILE_BENEATH, q, e);
+	r = host_ask(m->h, type, flags | usual(m), q, e);
 	if (r == 0)
 		r = settle(m, 0, e);
 	return r < 0 ? -EREMOTEIO : host_wait(m->h, e);
@@ -86,20 +97,20 @@ static int dress(struct maker *m, const struct thing *t, struct err *e)
 				      .gid = t->gid,
 				      .mtime = t->mtime,
 				      .path = t->path,
-				      .under = "/",
+				      .under = under(t),
 				      .xattrs = t->xattrs,
 				      .xattrs_len = t->xattrs_len };
 	int r = settle(m, MAKE_AHEAD - 1, e);
 
 	if (r == 0)
-		r = host_dress(m->h, &x, e);
-	return r < 0 ? r : owe(m, t->path, false, e);
+		r = host_dress(m->h, &x, usual(m), e);
+	return r < 0 ? r : owe(m, t->path, m->rooted && S_ISDIR(t->mode), e); /* one that a later entry has removed */
 }
 
 /* What is not there is gone already. */
 static int make_none(struct maker *m, const struct thing *t, struct err *e)
 {
-	struct file_request q = { .path = t->path };
+	struct file_request q = { .path = t->path, .under = under(t) };
 
 	return ask_ahead(m, FILE_REMOVE, FILE_RECURSIVE, &q, e);
 }
@@ -107,20 +118,23 @@ static int make_none(struct maker *m, const struct thing *t, struct err *e)
 static int make_file(struct maker *m, const struct thing *t, struct err *e)
 {
 	static uint8_t piece[FILE_DATA_MAX];
-	struct file_request q = { .path = t->path, .mode = 0600, .under = "/" };
+	struct file_request q = { .path = t->path, .mode = 0600, .under = under(t) };
 	int r = settle(m, MAKE_AHEAD - 1, e);
 	bool sent = false;
 	uint64_t bytes = 0;
 
 	if (r == 0)
-		r = host_ask(m->h, FILE_WRITE, FILE_BENEATH | FILE_PARENTS | FILE_MODE | FILE_SPARSE, &q, e);
+		r = host_ask(m->h, FILE_WRITE,
+			     usual(m) | FILE_PARENTS | FILE_MODE | FILE_SPARSE |
+				     (m->rooted || m->over ? FILE_OVER : 0U),
+			     &q, e);
 	while (r == 0 && !sent) {
 		ssize_t n;
 
-		while (r == 0 && m->ndue && host_answered())
+		while (r == 0 && m->ndue && host_answered(m->h))
 			r = settle_one(m, e);
 		/* With none before it this is its own, and too early: it failed. */
-		if (r < 0 || (!m->ndue && host_answered()))
+		if (r < 0 || (!m->ndue && host_answered(m->h)))
 			break;
 		n = t->read(t->arg, piece, sizeof(piece), e);
 		if (n > 0 && m->max_bytes && (uint64_t)n > m->max_bytes - m->r->bytes - bytes)
@@ -142,25 +156,15 @@ static int make_file(struct maker *m, const struct thing *t, struct err *e)
 	return dress(m, t, e);
 }
 
-static int make_folder(struct maker *m, const struct thing *t, struct err *e)
+/* At the end, when nothing is made in it any more. */
+static int remember(struct maker *m, const struct thing *t, struct err *e)
 {
-	struct file_request q = { .path = t->path, .mode = 0700 };
 	size_t n = strlen(t->path) + 1;
-	struct folder *f;
-	int r = ask(m, FILE_MKDIR, FILE_PARENTS, &q, e);
+	struct folder *f = malloc(sizeof(*f) + t->xattrs_len + n);
 
-	if (r == -EEXIST) { /* of another type */
-		r = make_none(m, t, e);
-		if (r == 0)
-			r = ask(m, FILE_MKDIR, FILE_PARENTS, &q, e);
-	}
-	r = judge(m, r, t->path, e);
-	if (r < 0)
-		return r;
-	f = malloc(sizeof(*f) + t->xattrs_len + n);
 	if (!f)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "out of memory");
-	*f = (struct folder){ m->folders, t->mtime, t->mode, t->uid, t->gid, t->xattrs_len, NULL };
+	*f = (struct folder){ m->folders, t->under, t->mtime, t->mode, t->uid, t->gid, t->xattrs_len, NULL };
 	if (t->xattrs_len)
 		memcpy(f->xattrs, t->xattrs, t->xattrs_len);
 	f->name = (char *)f->xattrs + t->xattrs_len;
@@ -169,10 +173,34 @@ static int make_folder(struct maker *m, const struct thing *t, struct err *e)
 	return 0;
 }
 
+int make_root(struct maker *m, const struct thing *t, struct err *e)
+{
+	return remember(m, t, e);
+}
+
+int make_settle(struct maker *m, struct err *e)
+{
+	return settle(m, 0, e);
+}
+
+static int make_folder(struct maker *m, const struct thing *t, struct err *e)
+{
+	struct file_request q = { .path = t->path, .mode = 0700, .under = under(t) };
+	int r = ask(m, FILE_MKDIR, FILE_PARENTS, &q, e);
+
+	if (r == -EEXIST) { /* of another type */
+		r = make_none(m, t, e);
+		if (r == 0)
+			r = ask(m, FILE_MKDIR, FILE_PARENTS, &q, e);
+	}
+	r = judge(m, r, t->path, e);
+	return r < 0 ? r : remember(m, t, e);
+}
+
 static int make_name(struct maker *m, enum file_type type, const struct thing *t, const char *to, struct err *e)
 {
-	struct file_request q = { .path = t->path, .to = to, .mode = t->mode & 0777 };
-	int r = ask_ahead(m, type, FILE_PARENTS, &q, e);
+	struct file_request q = { .path = t->path, .to = to, .mode = t->mode & 0777, .under = under(t) };
+	int r = ask_ahead(m, type, FILE_PARENTS | (m->rooted || m->over ? FILE_OVER : 0U), &q, e);
 
 	if (r < 0)
 		return r;
@@ -182,7 +210,7 @@ static int make_name(struct maker *m, enum file_type type, const struct thing *t
 
 static int clear_folder(struct maker *m, const struct thing *t, struct err *e)
 {
-	struct file_request q = { .path = t->path };
+	struct file_request q = { .path = t->path, .under = under(t) };
 	int r = ask(m, FILE_LIST, 0, &q, e); /* only of a folder */
 
 	return r == 0 ? make_none(m, t, e) : r == -EREMOTEIO ? r : 0;
@@ -221,13 +249,29 @@ int make_thing(struct maker *m, const struct thing *t, struct err *e)
 	}
 }
 
+/* The first first: of a folder that an archive has twice the last counts. */
+static void turn_round(struct maker *m)
+{
+	struct folder *f, *back = NULL;
+
+	while ((f = m->folders)) {
+		m->folders = f->next;
+		f->next = back;
+		back = f;
+	}
+	m->folders = back;
+}
+
 int make_finish(struct maker *m, struct err *e)
 {
 	int r = 0;
 
 	/* The last first: children before parents. */
+	if (m->rooted)
+		turn_round(m);
 	for (const struct folder *f = m->folders; r == 0 && f; f = f->next) {
 		const struct thing t = { .path = f->name,
+					 .under = f->under,
 					 .mode = f->mode,
 					 .uid = f->uid,
 					 .gid = f->gid,

@@ -14,7 +14,7 @@ struct out {
 	struct archive_entry *entry;
 	struct links *links;
 	uint64_t left; /* bytes that may follow the entry sent last */
-	bool drop; /* and are not wanted */
+	bool drop; /* they are read and dropped */
 };
 
 static la_ssize_t give(struct archive *a, void *arg, const void *data, size_t len)

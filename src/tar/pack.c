@@ -214,7 +214,7 @@ int tar_pack(const struct tar_opts *o, struct tar_result *res, struct err *e)
 		return failed(&x, e);
 	sha256_end(&x.sum, sum);
 	trailer_put(end, sum);
-	return fd_write_all(TAR_STREAM, end, sizeof(end)) < 0
-		       ? err_set(e, ERR_INTERNAL, -EIO, "cannot write the archive")
-		       : 0;
+	return fd_write_all(TAR_STREAM, end, sizeof(end)) < 0 ?
+		       err_set(e, ERR_INTERNAL, -EIO, "cannot write the archive") :
+		       0;
 }

@@ -1,3 +1,4 @@
+/* Writes and checks the end of an exported checkpoint. */
 #include "tar/tar.h"
 #include "base/base.h"
 

@@ -150,9 +150,9 @@ static int take_xattrs(struct unpack *x, struct archive_entry *n, struct thing *
 
 		a.value = value;
 		a.len = (uint32_t)len;
-		put = len > CHANGE_XATTRS_MAX || !a.name || !*a.name || strlen(a.name) > 255
-			      ? -EMSGSIZE
-			      : change_xattr_encode(&a, x->xattrs + t->xattrs_len, sizeof(x->xattrs) - t->xattrs_len);
+		put = len > CHANGE_XATTRS_MAX || !a.name || !*a.name || strlen(a.name) > 255 ?
+			      -EMSGSIZE :
+			      change_xattr_encode(&a, x->xattrs + t->xattrs_len, sizeof(x->xattrs) - t->xattrs_len);
 		if (put < 0)
 			return odd(t->path, "more extended attributes than fit", e);
 		t->xattrs_len += (uint32_t)put;

@@ -1,3 +1,4 @@
+/* Makes a certificate authority, and certificates of it. */
 #include "tls/ca.h"
 
 #include <fcntl.h>
@@ -254,7 +255,7 @@ void ca_close(struct ca *ca)
 	free(ca);
 }
 
-/* Clients that ask for other protocols too (h2) are told that this is what is spoken; those that ask for none go on. */
+/* ALPN: clients that offer other protocols, too (h2), get http/1.1; those that offer none get no answer. */
 static int choose(SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in, unsigned in_len,
 		  void *arg)
 {

@@ -30,7 +30,7 @@ static X509 *read_cert(const char *pem)
 	return x;
 }
 
-/* What a client that trusts @pem and wants @name finds: an X509_V_ code, or -1 when the handshake failed otherwise. */
+/* Makes a handshake as a client that trusts @pem and expects @name: an X509_V_ code, or -1 when it failed otherwise. */
 static long shake(SSL_CTX *server, const char *pem, const char *name, const char *alpn, char *ret_alpn)
 {
 	SSL_CTX *cc = SSL_CTX_new(TLS_client_method());

@@ -1,3 +1,4 @@
+/* Checks requests to the warden, and writes receipts: the warden's side of its protocol. */
 #include "warden/msg.h"
 #include "base/base.h"
 #include "base/id.h"
@@ -35,22 +36,26 @@ static bool unused_zero(const struct sandbox_spec *s)
 	for (uint32_t i = 0; ok && i < SPEC_MOUNTS; i++) {
 		const struct spec_mount *m = &s->mount[i];
 
-		ok = i < s->nmounts ? zero_tail(m->src, SPEC_PATH) && zero_tail(m->dst, SPEC_PATH) && m->read_only <= 1
-				    : zero(m, sizeof(*m));
+		ok = i < s->nmounts ?
+			     zero_tail(m->src, SPEC_PATH) && zero_tail(m->dst, SPEC_PATH) && m->read_only <= 1 :
+			     zero(m, sizeof(*m));
 	}
 	for (uint32_t i = 0; ok && i < SPEC_TMPFS; i++) {
 		const struct spec_tmpfs *t = &s->tmpfs[i];
 
 		ok = i < s->ntmpfs ? zero_tail(t->path, SPEC_PATH) : zero(t, sizeof(*t));
 	}
+	for (uint32_t i = 0; ok && i < DEVICE_NAMES; i++)
+		ok = i < s->ndevices ? zero_tail(s->device[i], DEVICE_NAME) : zero(s->device[i], DEVICE_NAME);
+	ok = ok && !s->reserved;
 	ok = ok && zero(s->net.rule + s->net.n, (STEER_RULES - s->net.n) * sizeof(s->net.rule[0]));
 	return ok;
 }
 
 static bool wants_handle(uint32_t op)
 {
-	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS && op != WARDEN_MACHINES && op != WARDEN_UNSEAL &&
-	       op != WARDEN_LAYERS && op != WARDEN_DISKS && op != WARDEN_DISK_REMOVE;
+	return op != WARDEN_HELLO && op != WARDEN_CREATE && op != WARDEN_COUNTS && op != WARDEN_MACHINES &&
+	       op != WARDEN_UNSEAL && op != WARDEN_LAYERS && op != WARDEN_DISKS && op != WARDEN_DISK_REMOVE;
 }
 
 static bool id_ok(const struct warden_req *q)
@@ -69,7 +74,8 @@ static bool wants_arg(uint32_t op)
 static bool arg_ok(const struct warden_req *q)
 {
 	if (q->op == WARDEN_SEAL)
-		return q->arg <= WARDEN_MEMORY_SOON || (q->arg > WARDEN_REFUSE_NETWORK && q->arg <= (WARDEN_REFUSE_NETWORK | WARDEN_MEMORY_SOON));
+		return q->arg <= WARDEN_MEMORY_SOON ||
+		       (q->arg > WARDEN_REFUSE_NETWORK && q->arg <= (WARDEN_REFUSE_NETWORK | WARDEN_MEMORY_SOON));
 	if (q->op == WARDEN_UNSEAL || q->op == WARDEN_NET || q->op == WARDEN_DISK_REMOVE)
 		return q->arg <= 1;
 	if (q->op == WARDEN_SOCKET)
@@ -90,7 +96,7 @@ static bool who_ok(const struct warden_req *q)
 	return w->family == 6 || (zero(w->client + 4, 12) && zero(w->addr + 4, 12));
 }
 
-/* Rules come alone. */
+/* In a request with network rules, all other fields of the spec must be zero. */
 static int check_net(const struct sandbox_spec *s, struct err *e)
 {
 	const size_t behind = offsetof(struct sandbox_spec, net) + sizeof(s->net);
@@ -104,12 +110,13 @@ static int check_net(const struct sandbox_spec *s, struct err *e)
 	return unused_zero(s) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "rules: unused bytes");
 }
 
-/* So do limits, and only those that can change. */
+/* In a request with limits, all other fields of the spec must be zero, and only limits that can change may be set. */
 static int check_limits(const struct sandbox_spec *s, struct err *e)
 {
 	const size_t at = offsetof(struct sandbox_spec, limits), behind = at + sizeof(s->limits);
 
-	if (!zero(s, at) || !zero((const char *)s + behind, sizeof(*s) - behind) || s->limits.disk || s->limits.inodes || s->limits.io_bps)
+	if (!zero(s, at) || !zero((const char *)s + behind, sizeof(*s) - behind) || s->limits.disk ||
+	    s->limits.inodes || s->limits.io_bps)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: unused bytes");
 	return spec_check_limits(&s->limits, e);
 }
@@ -135,15 +142,12 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 
 	if (len != sizeof(*q))
 		return err_set(e, ERR_INVALID, -EMSGSIZE, "request of %zu bytes, expected %zu", len, sizeof(*q));
-	if (q->version != MSG_VERSION) {
-		err_set(e, ERR_INVALID, -EPROTO, "request of version %u; this warden supports %u", q->version,
-			MSG_VERSION);
-		err_remedy(e, "install all programs of the same version");
-		return -EPROTO;
-	}
+	if (q->version != MSG_VERSION)
+		return err_advise(e, ERR_INVALID, -EPROTO, "install all programs of the same version",
+				  "request of version %u; this warden supports %u", q->version, MSG_VERSION);
 	if (q->op == 0 || q->op >= WARDEN_OP_END)
 		return err_set(e, ERR_INVALID, -EINVAL, "request: unknown operation %u", q->op);
-	/* NEXT starts with none, and not every state is a sandbox's. */
+	/* NEXT starts without a handle, and a side of DIFF need not be a sandbox. */
 	if (q->op != WARDEN_NEXT && q->op != WARDEN_DIFF && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
 			       q->handle ? "is not used" : "is required");
@@ -167,104 +171,9 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	return unused_zero(&q->spec) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "spec: unused bytes");
 }
 
-static bool text_ok(const char *s, size_t size)
-{
-	return strnlen(s, size) < size;
-}
-
-size_t msg_fds(const struct warden_rep *p, const struct warden_req *q)
-{
-	switch ((enum warden_op)p->op) {
-	case WARDEN_CREATE:
-		return (p->arg ? 3 : 2) + (q->spec.flags & SPEC_NET ? STEER_SOCKETS : 0);
-	case WARDEN_ATTACH:
-		return 2;
-	case WARDEN_GROUP:
-		return q->arg ? 2 : 1;
-	case WARDEN_DIFF:
-	case WARDEN_SOCKET:
-		return 1;
-	case WARDEN_NET:
-		return q->arg ? STEER_SOCKETS : 0;
-	case WARDEN_HELLO:
-	case WARDEN_DESTROY:
-	case WARDEN_STAT:
-	case WARDEN_FREEZE:
-	case WARDEN_THAW:
-	case WARDEN_REFRESH:
-	case WARDEN_COUNTS:
-	case WARDEN_NEXT:
-	case WARDEN_GROUP_KILL:
-	case WARDEN_GROUP_END:
-	case WARDEN_SEAL:
-	case WARDEN_UNSEAL:
-	case WARDEN_LAYERS:
-	case WARDEN_WHO:
-	case WARDEN_DENIED:
-	case WARDEN_SYSTEM:
-	case WARDEN_MACHINES:
-	case WARDEN_DISKS:
-	case WARDEN_DISK_REMOVE:
-	case WARDEN_LIMITS:
-	case WARDEN_OP_END:
-		break;
-	}
-	return 0;
-}
-
-/* What only some operations give, of a success. */
-static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
-{
-	if (p->cuts.told > MEMORY_CUTS || p->cuts.told > p->cuts.n)
-		return false;
-	for (uint32_t i = 0; i < p->cuts.told; i++)
-		if (!mem_cut_ok(&p->cuts.cut[i]))
-			return false;
-	if (p->op == WARDEN_CREATE)
-		return p->handle && p->arg <= 1;
-	if (p->op == WARDEN_ATTACH)
-		return p->handle == q->handle && !p->arg;
-	if (p->op == WARDEN_NEXT)
-		return (!p->handle || p->handle > q->handle) && !p->arg;
-	if (p->op == WARDEN_GROUP)
-		return p->arg && p->arg <= UINT32_MAX;
-	if (p->op == WARDEN_LAYERS || p->op == WARDEN_DISKS)
-		return !p->arg && (!p->id[0] || (strnlen(p->id, sizeof(p->id)) == ID_LEN && id_valid(p->id)));
-	if (p->op == WARDEN_DENIED)
-		return p->arg <= STEER_DENIED;
-	if (p->op == WARDEN_MACHINES)
-		return p->arg <= MSG_MACHINES_KVM;
-	return p->op == WARDEN_SEAL || !p->arg;
-}
-
-int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const struct warden_req *q, struct err *e)
-{
-	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
-		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer belongs to another request");
-	if (p->result > 0 || p->result < -4095 || p->kind >= ERR_KIND_COUNT || !text_ok(p->msg, sizeof(p->msg)) ||
-	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > MSG_RECEIPT_FLAGS ||
-	    !text_ok(p->id, sizeof(p->id)) || !text_ok(p->layer.parent, sizeof(p->layer.parent)) ||
-	    !text_ok(p->they.command, sizeof(p->they.command)) ||
-	    p->layer.flags > (MSG_LAYER_BAD | MSG_LAYER_MEMORY))
-		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer is malformed");
-	if (nfds != (p->result == 0 ? msg_fds(p, q) : 0U))
-		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer came with %zu descriptors", nfds);
-	if (p->result == 0 && !gives_ok(p, q))
-		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer has an unknown handle or group");
-	return 0;
-}
-
-void msg_put_diff(uint64_t from, const struct sandbox_spec *older, uint32_t flags, uint32_t max, struct msg_diff *to)
-{
-	*to = (struct msg_diff){ .from = from, .flags = flags, .max = max };
-	if (from)
-		return;
-	to->layers = older->layers;
-	for (uint32_t i = 0; i < SPEC_LAYERS && i < older->layers; i++)
-		memcpy(to->layer[i], older->layer[i], strnlen(older->layer[i], ID_SIZE));
-}
-
-#define FRESH_BITS (FRAME_RESTORED_MACHINE_ID | FRAME_RESTORED_GENERATION | FRAME_RESTORED_CLOCK_BACK | FRAME_RESTORED_NUMBERS_LOST)
+#define FRESH_BITS                                                                                                     \
+	(FRAME_RESTORED_MACHINE_ID | FRAME_RESTORED_GENERATION | FRAME_RESTORED_CLOCK_BACK |                           \
+	 FRAME_RESTORED_NUMBERS_LOST)
 #define FRESH_STEP MSG_NEW_MACHINE_ID
 static_assert(FRAME_RESTORED_MACHINE_ID * FRESH_STEP == MSG_NEW_MACHINE_ID &&
 		      FRAME_RESTORED_GENERATION * FRESH_STEP == MSG_NEW_GENERATION &&
@@ -279,30 +188,12 @@ void msg_put_receipt(const struct warden_receipt *from, struct msg_receipt *to)
 		.controllers = from->controllers,
 		.filter_len = from->filter_len,
 		.flags = (from->idmapped ? MSG_IDMAPPED : 0) | (from->rootless ? MSG_ROOTLESS : 0) |
-			 (from->kvm ? MSG_KVM : 0) |
-			 (from->restored ? MSG_RESTORED : 0) | (from->restored & FRESH_BITS) * FRESH_STEP,
+			 (from->kvm ? MSG_KVM : 0) | (from->restored ? MSG_RESTORED : 0) |
+			 (from->restored & FRESH_BITS) * FRESH_STEP,
 		.uid_base = from->uid_base,
 		.disk = from->disk,
 		.inodes = from->inodes,
 		.sockets = from->sockets,
 		.tenant_share = from->tenant_share,
-	};
-}
-
-void msg_get_receipt(const struct msg_receipt *from, struct warden_receipt *to)
-{
-	*to = (struct warden_receipt){
-		.cgroup_version = from->cgroup_version,
-		.controllers = from->controllers,
-		.filter_len = from->filter_len,
-		.idmapped = from->flags & MSG_IDMAPPED,
-		.rootless = from->flags & MSG_ROOTLESS,
-		.kvm = from->flags & MSG_KVM,
-		.sockets = from->sockets,
-		.tenant_share = from->tenant_share,
-		.restored = from->flags & MSG_RESTORED ? WARDEN_RESTORED | (from->flags / FRESH_STEP & FRESH_BITS) : 0,
-		.uid_base = (uint32_t)from->uid_base,
-		.disk = from->disk,
-		.inodes = from->inodes,
 	};
 }

@@ -3,7 +3,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* One byte says which side; a request that passes must pass again once packed anew, and mean the same. */
+/*
+ * One byte selects the side; a request that is accepted must be accepted again when it is packed anew, with the same
+ * meaning.
+ */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct warden_req q, again;
@@ -27,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 		return 0;
 	}
-	/* What is not there is zero, so that short inputs get far. */
+	/* Missing bytes are zero, so that short inputs get far. */
 	memset(&q, 0, sizeof(q));
 	memcpy(&q, data + 1, size - 1 < sizeof(q) ? size - 1 : sizeof(q));
 	if (data[0] & 2)

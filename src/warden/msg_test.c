@@ -1,6 +1,7 @@
 #include "warden/msg.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "layers/diff.h"
 #include "warden/warden_test.h"
 
 static void hello(struct warden_req *q)
@@ -103,7 +104,8 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		bool takes = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
 		bool may = op == WARDEN_SEAL || op == WARDEN_UNSEAL || op == WARDEN_NET || op == WARDEN_DISK_REMOVE;
 
-		if (op == WARDEN_SOCKET || op == WARDEN_GROUP) /* have their own: a family, a user */
+		/* these have an argument of their own: a family, a user */
+		if (op == WARDEN_SOCKET || op == WARDEN_GROUP)
 			continue;
 
 		if (op == WARDEN_CREATE || op == WARDEN_DIFF)
@@ -111,21 +113,22 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		else
 			hello(&q);
 		q.op = op;
-		q.handle = op == WARDEN_HELLO || op == WARDEN_CREATE || op == WARDEN_COUNTS || op == WARDEN_MACHINES || op == WARDEN_UNSEAL ||
-					   op == WARDEN_LAYERS || op == WARDEN_DISKS || op == WARDEN_DISK_REMOVE ?
+		q.handle = op == WARDEN_HELLO || op == WARDEN_CREATE || op == WARDEN_COUNTS || op == WARDEN_MACHINES ||
+					   op == WARDEN_UNSEAL || op == WARDEN_LAYERS || op == WARDEN_DISKS ||
+					   op == WARDEN_DISK_REMOVE ?
 				   0 :
 				   5;
 		q.who.family = op == WARDEN_WHO ? 4 : 0;
 		if (op == WARDEN_SEAL || op == WARDEN_UNSEAL || op == WARDEN_DISK_REMOVE)
 			memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 		CHECK_EQ(check(&q), takes ? -EINVAL : 0);
-		q.arg = 1; /* a group, or with memory, or to the quarantine, or sockets */
+		q.arg = 1; /* a group, or with memory, or to the quarantine, or new sockets */
 		CHECK_EQ(check(&q), takes || may ? 0 : -EINVAL);
 		q.arg = 2; /* or with memory, and soon */
 		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
 		q.arg = 3;
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
-		q.arg = WARDEN_REFUSE_NETWORK; /* which says something of memory alone */
+		q.arg = WARDEN_REFUSE_NETWORK; /* which is only valid with memory */
 		CHECK_EQ(check(&q), takes ? 0 : -EINVAL);
 		q.arg = WARDEN_REFUSE_NETWORK | WARDEN_MEMORY_SOON;
 		CHECK_EQ(check(&q), takes || op == WARDEN_SEAL ? 0 : -EINVAL);
@@ -134,7 +137,7 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		q.arg = 1ULL << 32;
 		CHECK_EQ(check(&q), -EINVAL);
 	}
-	/* With a new group it is a user inside that may join, never the agent. */
+	/* A new group may be joined by a user inside, but never by the agent. */
 	hello(&q);
 	q.op = WARDEN_GROUP;
 	q.handle = 5;
@@ -142,7 +145,7 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 		q.arg = user;
 		CHECK_EQ(check(&q), user <= 65536 && user != AGENT_UID + 1 ? 0 : -EINVAL);
 	}
-	/* A layer likewise, all of it, and by nobody else. */
+	/* All fields of a layer, and only in these replies. */
 	hello(&q);
 	memcpy(q.id, "0000abcdefghjkmnpqrstvwx", 24);
 	CHECK_EQ(check(&q), -EINVAL);
@@ -156,7 +159,7 @@ TEST(a_group_is_named_exactly_where_one_is_needed)
 	CHECK_EQ(check(&q), -EINVAL);
 	memcpy(q.id, "../../abcdefghjkmnpqrstvwx", 24);
 	CHECK_EQ(check(&q), -EINVAL);
-	/* The first NEXT starts with none. */
+	/* The first NEXT has no handle. */
 	hello(&q);
 	q.op = WARDEN_NEXT;
 	CHECK_EQ(check(&q), 0);
@@ -168,14 +171,14 @@ TEST(every_byte_that_is_not_used_must_be_zero)
 	unsigned char *bytes = (unsigned char *)&q.spec;
 	unsigned refused = 0;
 
-	/* In a request without a spec: all of it. */
+	/* A request without a spec: the whole spec must be zero. */
 	hello(&q);
 	for (size_t i = 0; i < sizeof(q.spec); i++) {
 		bytes[i] = 1;
 		CHECK_EQ(check(&q), -EINVAL);
 		bytes[i] = 0;
 	}
-	/* In a spec: behind the end of each text, unused mounts, and where the compiler left a hole. */
+	/* A spec: bytes after the end of each text, unused mounts, and padding. */
 	create(&q);
 	for (size_t i = 0; i < sizeof(q.spec); i++) {
 		unsigned char was = bytes[i];
@@ -221,8 +224,9 @@ TEST(packing_a_spec_drops_what_is_not_used)
 	snprintf(s.workdir, sizeof(s.workdir), "/w");
 	s.uid = s.gid = 1;
 	s.flags = SPEC_DISK;
-	s.nmounts = s.ntmpfs = s.layers = 1;
+	s.nmounts = s.ntmpfs = s.layers = s.ndevices = 1;
 	snprintf(s.layer[0], ID_SIZE, "0000abcdefghjkmnpqrstvwx");
+	snprintf(s.device[0], DEVICE_NAME, "example.com/gpu=0");
 	snprintf(s.disk, sizeof(s.disk), "0000abcdefghjkmnpqrstvwx");
 	memset(&s.limits, 0, sizeof(s.limits));
 	snprintf(s.mount[0].src, SPEC_PATH, "/a");
@@ -237,6 +241,7 @@ TEST(packing_a_spec_drops_what_is_not_used)
 	CHECK_STR(q.spec.mount[0].dst, "/b");
 	CHECK_STR(q.spec.tmpfs[0].path, "/c");
 	CHECK_EQ(q.spec.tmpfs[0].size, 4096);
+	CHECK_STR(q.spec.device[0], "example.com/gpu=0");
 }
 
 TEST(texts_without_an_end_are_refused)
@@ -291,9 +296,9 @@ TEST(replies_are_checked_too)
 	p.result = -EPERM;
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), 0);
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 2, &q, NULL), -EBADMSG);
-	p.kind = 1000;
+	p.what = 1000;
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
-	p.kind = 0;
+	p.what = 0;
 	memset(p.msg, 'x', sizeof(p.msg));
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 0, &q, NULL), -EBADMSG);
 	reply(&p, &q);
@@ -316,7 +321,7 @@ TEST(states_to_compare_are_named_whole_or_not_at_all)
 	CHECK_EQ(check(&q), 0);
 	q.diff.layers = 1;
 	memcpy(q.diff.layer[0], "0000abcdefghjkmnpqrstvwx", 24);
-	CHECK_EQ(check(&q), -EINVAL); /* a sandbox, or layers */
+	CHECK_EQ(check(&q), -EINVAL); /* either a sandbox or layers */
 	q.diff.from = 0;
 	CHECK_EQ(check(&q), 0);
 	q.diff.layers = 0;
@@ -327,7 +332,7 @@ TEST(states_to_compare_are_named_whole_or_not_at_all)
 	q.diff.layer[0][3] = '/';
 	CHECK_EQ(check(&q), -EINVAL);
 	q.diff.layer[0][3] = '0';
-	q.diff.flags = 4;
+	q.diff.flags = DIFF_FLAGS + 1;
 	CHECK_EQ(check(&q), -EINVAL);
 	q.diff.flags = 0;
 	q.diff.zero = 1;
@@ -335,7 +340,7 @@ TEST(states_to_compare_are_named_whole_or_not_at_all)
 	q.diff.zero = 0;
 	q.spec.layers = 1;
 	memcpy(q.spec.layer[0], "0000abcdefghjkmnpqrstvwx", 24);
-	CHECK_EQ(check(&q), -EINVAL); /* a sandbox has its own */
+	CHECK_EQ(check(&q), -EINVAL); /* a sandbox has its own layers */
 	q.handle = 0;
 	CHECK_EQ(check(&q), 0);
 	q.op = WARDEN_CREATE;
@@ -354,7 +359,9 @@ TEST(each_reply_has_its_own_number_of_descriptors)
 		reply(&p, &q);
 		p.arg = op == WARDEN_GROUP;
 		for (unsigned n = 0; n <= MSG_FDS; n++) {
-			unsigned want = op == WARDEN_CREATE || op == WARDEN_ATTACH ? 2 : op == WARDEN_GROUP || op == WARDEN_DIFF || op == WARDEN_SOCKET;
+			unsigned want = op == WARDEN_CREATE || op == WARDEN_ATTACH ?
+						2 :
+						op == WARDEN_GROUP || op == WARDEN_DIFF || op == WARDEN_SOCKET;
 
 			CHECK_EQ(msg_check_rep(&p, sizeof(p), n, &q, NULL), n == want ? 0 : -EBADMSG);
 		}
@@ -366,7 +373,7 @@ TEST(each_reply_has_its_own_number_of_descriptors)
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), 0);
 	p.arg = 2;
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), -EBADMSG);
-	/* With a way out, its sockets too. */
+	/* With a network, the sockets come as well. */
 	q.spec.flags |= SPEC_NET;
 	p.arg = 1;
 	CHECK_EQ(msg_check_rep(&p, sizeof(p), 3, &q, NULL), -EBADMSG);
@@ -388,8 +395,11 @@ static void rules(struct warden_req *q)
 	q->op = WARDEN_NET;
 	q->handle = 5;
 	q->spec.net = (struct steer_rules){ .mode = STEER_ALLOW, .n = 2 };
-	q->spec.net.rule[0] = (struct steer_rule){ .family = 4, .prefix = 12, .first = 80, .last = 81, .addr = { 172, 16 } };
-	q->spec.net.rule[1] = (struct steer_rule){ .family = 6, .prefix = 128, .first = 1, .last = 65535, .addr = { 0xfd, [15] = 1 } };
+	q->spec.net.rule[0] =
+		(struct steer_rule){ .family = 4, .prefix = 12, .first = 80, .last = 81, .addr = { 172, 16 } };
+	q->spec.net.rule[1] = (struct steer_rule){
+		.family = 6, .prefix = 128, .first = 1, .last = 65535, .addr = { 0xfd, [15] = 1 }
+	};
 }
 
 TEST(rules_of_a_network_come_alone_and_whole)
@@ -416,7 +426,7 @@ TEST(rules_of_a_network_come_alone_and_whole)
 		bytes[i] = 0;
 	}
 	rules(&q);
-	q.spec.net.mode = STEER_OPEN; /* looks at none */
+	q.spec.net.mode = STEER_OPEN; /* this mode has no rules */
 	CHECK_EQ(check(&q), -EINVAL);
 	rules(&q);
 	q.spec.net.mode = STEER_OBSERVE + 1;
@@ -428,7 +438,7 @@ TEST(rules_of_a_network_come_alone_and_whole)
 	q.spec.net.n = UINT32_MAX;
 	CHECK_EQ(check(&q), -E2BIG);
 	rules(&q);
-	q.spec.net.rule[0].addr[1] = 17; /* has more bits than its prefix */
+	q.spec.net.rule[0].addr[1] = 17; /* the address has more bits than the prefix */
 	CHECK_EQ(check(&q), -EINVAL);
 	rules(&q);
 	q.spec.net.rule[0].addr[9] = 1;
@@ -445,7 +455,7 @@ TEST(rules_of_a_network_come_alone_and_whole)
 	rules(&q);
 	q.spec.net.rule[0].last = 79;
 	CHECK_EQ(check(&q), -EINVAL);
-	/* In a spec: exactly when the flag says so. */
+	/* In a spec, there are rules if and only if the flag is set. */
 	rules(&q);
 	struct steer_rules net = q.spec.net;
 	create(&q);
@@ -511,8 +521,13 @@ TEST(handles_are_told_in_order_and_no_other_than_asked)
 TEST(a_receipt_survives_the_way)
 {
 	const struct warden_receipt from = {
-		.cgroup_version = 1, .controllers = 5, .filter_len = 99, .idmapped = true,
-		.disk = 1ULL << 40, .inodes = 12, .tenant_share = 50,
+		.cgroup_version = 1,
+		.controllers = 5,
+		.filter_len = 99,
+		.idmapped = true,
+		.disk = 1ULL << 40,
+		.inodes = 12,
+		.tenant_share = 50,
 	};
 	struct warden_receipt to;
 	struct msg_receipt wire;

@@ -1,3 +1,4 @@
+/* Drops all privileges that the warden does not need, and verifies that. */
 #include "warden/privileges.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -24,7 +25,8 @@ static int want(const char *status, const char *key, int base, uint64_t value, s
 	int r = field(status, key, base, &is);
 
 	if (r < 0)
-		return err_sys(e, ERR_INTERNAL, r, "read %.*s of /proc/thread-self/status", (int)strcspn(key + 1, ":"), key + 1);
+		return err_sys(e, ERR_INTERNAL, r, "read %.*s of /proc/thread-self/status", (int)strcspn(key + 1, ":"),
+			       key + 1);
 	if (is != value)
 		return err_set(e, ERR_INTERNAL, -EPERM, "%.*s is %llx, expected %llx", (int)strcspn(key + 1, ":"),
 			       key + 1, (unsigned long long)is, (unsigned long long)value);
@@ -38,8 +40,8 @@ static int verify(uint64_t keep, struct err *e)
 		int base;
 		uint64_t value;
 	} expect[] = {
-		{ "\nCapInh:", 16, 0 },		 { "\nCapPrm:", 16, keep }, { "\nCapEff:", 16, keep },
-		{ "\nCapBnd:", 16, keep }, { "\nCapAmb:", 16, 0 },	  { "\nNoNewPrivs:", 10, 1 },
+		{ "\nCapInh:", 16, 0 },	   { "\nCapPrm:", 16, keep }, { "\nCapEff:", 16, keep },
+		{ "\nCapBnd:", 16, keep }, { "\nCapAmb:", 16, 0 },    { "\nNoNewPrivs:", 10, 1 },
 		{ "\nSeccomp:", 10, 2 },
 	};
 	char status[8192];
@@ -66,9 +68,8 @@ static int check_had(uint64_t *keep, struct err *e)
 	*keep = have & (PRIVILEGES | PRIVILEGES_IF_ANY);
 	if ((have & PRIVILEGES) == PRIVILEGES)
 		return 0;
-	err_set(e, ERR_DENIED, -EPERM, "capabilities %llx are missing", (unsigned long long)(PRIVILEGES & ~have));
-	err_remedy(e, "start it as root, outside of a container that drops them");
-	return -EPERM;
+	return err_advise(e, ERR_DENIED, -EPERM, "start it as root, outside of a container that drops them",
+			  "capabilities %llx are missing", (unsigned long long)(PRIVILEGES & ~have));
 }
 
 int privileges_drop(struct err *e)

@@ -1,3 +1,4 @@
+/* Serves connections to a warden: reads requests, executes them, and answers, some of them later. */
 #include "warden/server.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -8,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PEERS 32 /* an API process has half of them (service/link/warden_link.c) */
+#define PEERS 32 /* an API process uses half of them (service/link/warden_link.c) */
 #define AT_ONCE 64
 
 struct entry {
@@ -16,9 +17,9 @@ struct entry {
 	struct warden_sandbox *sandbox;
 };
 
-/* A request that takes long: answered when a worker is done. */
+/* A slow request: answered when a worker is done. */
 struct slow {
-	int peer; /* its place; -1: it is gone */
+	int peer; /* index of the connection; -1: it is closed */
 	struct warden_req q;
 };
 
@@ -27,16 +28,16 @@ struct server {
 	const struct server_opts *opts;
 	bool listening;
 	int peer[PEERS]; /* -1: free */
-	struct slow *slow[PEERS]; /* what that one waits for: it is not read meanwhile */
-	int at; /* the one being served */
+	struct slow *slow[PEERS]; /* the request that a connection waits for: it is not read meanwhile */
+	int at; /* index of the connection being served */
 	struct entry *table;
 	size_t count, room;
 	struct {
 		struct warden_req q;
-		char more; /* tells a request that is too long */
+		char more; /* an extra byte: received only when a request is too long */
 	} in;
 	struct warden_rep out;
-	int passing[MSG_FDS]; /* descriptors that are the receiver's alone once the reply is sent, or -1 */
+	int passing[MSG_FDS]; /* descriptors that are closed here once the reply is sent, or -1 */
 };
 
 static struct entry *find(struct server *s, uint64_t handle)
@@ -77,7 +78,7 @@ static void tell(struct server *s, const struct entry *x)
 	msg_put_receipt(warden_receipt(x->sandbox), &s->out.receipt);
 }
 
-/* Returns what goes with it, or NULL. */
+/* Makes a slow request for the connection being served, or returns NULL. */
 static struct slow *slow_new(struct server *s, struct err *e)
 {
 	struct slow *x = malloc(sizeof(*x));
@@ -108,7 +109,7 @@ static int seal(struct server *s, const struct entry *x, struct err *e)
 	return 1;
 }
 
-/* 1: a layer has to be looked at first, and the request is tried again then. */
+/* 1: a layer has to be verified first, and the request is repeated then. */
 static int ready(struct server *s, const struct sandbox_spec *spec, struct err *e)
 {
 	struct slow *later;
@@ -147,15 +148,17 @@ static void next_layer(struct server *s)
 {
 	struct layer_facts f;
 
-	if (!warden_layer_next(s->warden, s->in.q.id, &f))
+	if (!warden_layer_next(s->warden, s->in.q.id, &f)) {
+		s->out.layer.users = f.users;
 		return;
+	}
 	tell_layer(s, f.m);
 	memcpy(s->out.id, f.id, sizeof(s->out.id));
 	s->out.layer.users = f.users;
 	s->out.layer.flags |= f.bad ? MSG_LAYER_BAD : 0;
 }
 
-/* What the reply to CREATE has. There is room. */
+/* Fills in the reply to CREATE; the list has room for the sandbox. */
 static void made(struct server *s, struct warden_sandbox *x, int fds[MSG_FDS])
 {
 	unsigned n = 2;
@@ -176,7 +179,7 @@ static void made(struct server *s, struct warden_sandbox *x, int fds[MSG_FDS])
 	}
 }
 
-/* 1: it is answered later: a layer has to be looked at, or its processes are not there yet. */
+/* 1: answered later: a layer has to be verified, or its processes do not run yet. */
 static int create(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	struct slow *later = NULL;
@@ -258,13 +261,6 @@ static int stat_one(struct server *s, const struct entry *x, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "read the sandbox's usage") : 0;
 }
 
-static int refresh(struct server *s, const struct entry *x, struct err *e)
-{
-	int r = warden_refresh(s->warden, x->sandbox);
-
-	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "write the sandbox's meminfo") : 0;
-}
-
 static void counts(struct server *s)
 {
 	struct warden_counts c;
@@ -283,7 +279,7 @@ static void machines(struct server *s)
 		s->out.arg = kvm ? MSG_MACHINES_KVM : MSG_MACHINES_TCG;
 }
 
-/* 1: a layer has to be looked at first. */
+/* 1: a layer has to be verified first. */
 static int compare(struct server *s, const struct entry *to, int fds[MSG_FDS], struct err *e)
 {
 	const struct msg_diff *d = &s->in.q.diff;
@@ -322,7 +318,10 @@ static int net(struct server *s, const struct entry *x, int fds[MSG_FDS], struct
 	return r;
 }
 
-/* Does what the checked request in ->in asks. 1: it will be answered later. Descriptors for the reply stay the sandbox's, but for ->passing. */
+/*
+ * Executes the checked request in ->in. 1: it will be answered later. Descriptors for the reply stay the sandbox's,
+ * except ->passing.
+ */
 static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 {
 	enum warden_op op = (enum warden_op)s->in.q.op;
@@ -346,8 +345,6 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 		return warden_freeze(s->warden, x->sandbox, e);
 	case WARDEN_THAW:
 		return warden_thaw(s->warden, x->sandbox, e);
-	case WARDEN_REFRESH:
-		return refresh(s, x, e);
 	case WARDEN_COUNTS:
 		counts(s);
 		return 0;
@@ -398,7 +395,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	return err_set(e, ERR_INVALID, -EINVAL, "request: unknown operation");
 }
 
-/* Never waits: a daemon that does not read its answers must not hold up the others, or our end. */
+/* Never waits: a daemon that does not read its answers must not delay the others, or the end of the warden. */
 static int answer(struct server *s, int sock, const int fds[MSG_FDS])
 {
 	_Alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(int) * MSG_FDS)] = { 0 };
@@ -423,13 +420,13 @@ static int answer(struct server *s, int sock, const int fds[MSG_FDS])
 	return n < 0 ? (int)n : 0;
 }
 
-/* The reply to what is in ->in; a sandbox that nobody hears of is ended. */
+/* Sends the reply to the request in ->in; a sandbox whose handle could not be sent is ended. */
 static int reply(struct server *s, int sock, int r, const struct err *e, const int fds[MSG_FDS])
 {
 	s->out.version = MSG_VERSION;
 	s->out.result = r;
 	if (r < 0) {
-		s->out.kind = e->kind;
+		s->out.what = err_what(e);
 		memcpy(s->out.msg, e->msg, strlen(e->msg));
 		memcpy(s->out.remedy, e->remedy, strlen(e->remedy));
 	}
@@ -438,7 +435,7 @@ static int reply(struct server *s, int sock, int r, const struct err *e, const i
 	if (s->in.q.op == WARDEN_CREATE && fds[0] >= 0) {
 		struct entry *made = find(s, s->out.handle);
 
-		/* Nobody knows the handle, so nobody could ever end it. */
+		/* No client has the handle, so none could ever end it. */
 		if (r < 0)
 			destroy(s, made, NULL);
 		else
@@ -447,7 +444,7 @@ static int reply(struct server *s, int sock, int r, const struct err *e, const i
 	return r;
 }
 
-/* One request and its reply: 1, or 0 when there is none (any more now). Less ends the connection. */
+/* Serves one request: 1, or 0 when there is none (any more now). A negative result closes the connection. */
 static int serve(struct server *s, int sock)
 {
 	int fds[MSG_FDS] = MSG_NO_FDS, r;
@@ -467,7 +464,7 @@ static int serve(struct server *s, int sock)
 		r = err_set(&e, ERR_INVALID, -EINVAL, "a request must not contain descriptors");
 	else
 		r = msg_check_req(&s->in.q, (size_t)n, &e);
-	/* Who speaks another language is not listened to any longer; a spec that is refused is everyday life. */
+	/* A connection with another protocol is closed; a refused spec is a normal answer. */
 	bad = n != (ssize_t)sizeof(s->in.q) || r == -EPROTO;
 	if (r == 0)
 		r = act(s, fds, &e);
@@ -491,14 +488,14 @@ static void drop(struct server *s, int i)
 	s->slow[i] = NULL;
 }
 
-/* What was waited for has gone well. 1: there is more to wait for. */
+/* Continues a request whose wait has succeeded. 1: it has to wait again. */
 static int go_on(struct server *s, struct warden_done *d, int fds[MSG_FDS])
 {
 	int r;
 
 	switch (d->what) {
 	case WARDEN_DONE_LOOKED:
-		/* Who asked is gone: then nobody wants it any more. */
+		/* If the client is gone, the result is not needed any more. */
 		return s->at < 0 ? -EPIPE : act(s, fds, &d->e);
 	case WARDEN_DONE_SEALED:
 		s->out.arg = d->pause;
@@ -516,7 +513,7 @@ static int go_on(struct server *s, struct warden_done *d, int fds[MSG_FDS])
 	return -EINVAL;
 }
 
-/* What a worker or an agent has done is answered, or goes on. */
+/* Answers, or continues, a request that a worker or an agent has finished. */
 static void finish_one(struct server *s, struct warden_done *d)
 {
 	struct slow *x = d->tag;
@@ -547,7 +544,7 @@ static void finish(struct server *s)
 		finish_one(s, &d);
 }
 
-/* What has come, in order, but not for ever: others wait, too. */
+/* Serves requests in order, but only some at a time, since other connections wait, too. */
 static int serve_some(struct server *s, int at)
 {
 	const int sock = s->peer[at];
@@ -670,7 +667,7 @@ int server_run(const struct server_opts *o, struct err *e)
 		r = add(s, x, e);
 	if (r == 0)
 		r = loop(s, e);
-	warden_free(s->warden); /* what is under way ends with it */
+	warden_free(s->warden); /* ends all work under way */
 	for (int i = 0; i < PEERS; i++) {
 		free(s->slow[i]);
 		s->slow[i] = NULL;

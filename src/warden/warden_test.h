@@ -10,17 +10,20 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 struct wt {
-	pid_t pid; /* 0: did not start */
-	int sock; /* ours, until a client has it */
+	pid_t pid; /* 0: it did not start */
+	int sock; /* the test's end, until a client takes it over */
 	struct client *client;
-	char dir[512]; /* where the programs are */
+	char dir[512]; /* folder of the programs */
 };
 
-/* Beside this test or above it; a build with sanitizers has no programs, those of the plain build do then. */
+/*
+ * Finds a program beside this test or above it; a build with sanitizers has none, so those of the plain build are used.
+ */
 static inline bool wt_program(const char *name, char *buf, size_t size)
 {
 	static const char *const folders[] = { "", "../", "../build/" };
@@ -42,10 +45,10 @@ static inline bool wt_program(const char *name, char *buf, size_t size)
 	return found;
 }
 
-/* Another one to test with, as "faulty/cloche-warden", which also has another agent beside it. */
+/* The program to start instead, such as "faulty/cloche-warden", which has another agent beside it. */
 static const char *wt_warden = "cloche-warden";
 
-/* Starts it on a socket pair with more arguments, NULL-ended. */
+/* Starts it on a socket pair with more arguments, NULL-terminated. */
 static inline bool wt_start(struct wt *w, const char *const *more)
 {
 	char program[512], fd[16];
@@ -61,7 +64,7 @@ static inline bool wt_start(struct wt *w, const char *const *more)
 	snprintf(fd, sizeof(fd), "%d", pair[1]);
 	w->pid = fork();
 	if (w->pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGTERM); /* a test that fails half-way leaves none behind */
+		prctl(PR_SET_PDEATHSIG, SIGTERM); /* a test that fails half-way leaves no warden behind */
 		fcntl(pair[1], F_SETFD, 0);
 		execv(program, (char *const *)(uintptr_t)argv);
 		_exit(127);
@@ -69,6 +72,16 @@ static inline bool wt_start(struct wt *w, const char *const *more)
 	fd_close(pair[1]);
 	w->sock = pair[0];
 	return w->pid > 0;
+}
+
+/* A socket at @path that a warden can be started with, for several clients; given to the next program that is executed. */
+static inline int wt_listener(const char *path)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%.107s", path);
+	return bind(fd, (const struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 16) == 0 ? fd : -1;
 }
 
 static inline bool wt_connect(struct wt *w)
@@ -86,7 +99,7 @@ static inline bool wt_open(struct wt *w, const char *const *more)
 	return wt_start(w, more) && wt_connect(w);
 }
 
-/* SIGTERM, and waits. Returns the exit status as wait4 tells it. */
+/* Sends SIGTERM, and waits. Returns the exit status as wait4 does. */
 static inline int wt_stop(struct wt *w)
 {
 	int status = -1;
@@ -135,7 +148,7 @@ static inline unsigned wt_count_dir(const char *path)
 	return n - 2;
 }
 
-/* Of the warden itself: the least of a few counts: the watch's thread has some open now and then. */
+/* Open descriptors of the warden itself: the least of a few counts, since a thread may open some for a moment. */
 static inline unsigned wt_fds(pid_t pid)
 {
 	unsigned least = UINT_MAX;
@@ -151,7 +164,10 @@ static inline unsigned wt_fds(pid_t pid)
 	return least;
 }
 
-/* Waits until there are no more than @most: a thread that measures for the watch ends by itself, and may close one later. How many there are. */
+/*
+ * Waits until there are at most @most: a thread that measures for the watch ends by itself, and may close one later.
+ * Returns the number.
+ */
 static inline unsigned wt_fds_wait(pid_t pid, unsigned most)
 {
 	unsigned n;
@@ -161,7 +177,7 @@ static inline unsigned wt_fds_wait(pid_t pid, unsigned most)
 	return n;
 }
 
-/* Children of all its threads; dead ones that nobody waited for count. */
+/* Children of all its threads, including zombies. */
 static inline unsigned wt_children(pid_t pid)
 {
 	char path[96], text[65536];
@@ -184,6 +200,36 @@ static inline unsigned wt_children(pid_t pid)
 	return n;
 }
 
+static inline bool wt_is_helper(pid_t pid)
+{
+	char path[64], name[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	return fd_get(AT_FDCWD, path, name, sizeof(name)) > 0 && !strncmp(name, "cloche-", 7);
+}
+
+/* The children that are sandboxes, or blanks: the warden's other programs (cloche-watch, cloche-layers) are left out. */
+static inline unsigned wt_sandboxes(pid_t pid, pid_t *ret, unsigned max)
+{
+	char path[96], text[65536], *at, *end;
+	struct dirent *d;
+	unsigned n = 0;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	tasks = opendir(path);
+	while (tasks && (d = readdir(tasks))) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)pid, d->d_name);
+		if (d->d_name[0] == '.' || fd_get(AT_FDCWD, path, text, sizeof(text)) < 0)
+			continue;
+		for (at = text; n < max && (ret[n] = (pid_t)strtol(at, &end, 10)) > 0; at = end)
+			n += !wt_is_helper(ret[n]);
+	}
+	if (tasks)
+		closedir(tasks);
+	return n;
+}
+
 static inline unsigned wt_mounts(pid_t pid)
 {
 	static char text[1 << 20];
@@ -198,7 +244,7 @@ static inline unsigned wt_mounts(pid_t pid)
 	return n;
 }
 
-/* Waits until there are no more than @most: in the host's namespace other tests mount things, too. How many there are. */
+/* Waits until there are at most @most: in the host's namespace other tests mount things, too. Returns the number. */
 static inline unsigned wt_mounts_wait(pid_t pid, unsigned most)
 {
 	unsigned n;
@@ -226,7 +272,7 @@ static inline bool wt_gone(int pidfd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-/* The group a process is in, as a folder of the pids (version 1) or the only (version 2) hierarchy. */
+/* The group of a process, as a folder of the pids hierarchy (version 1) or the only one (version 2). */
 static inline bool wt_cgroup(pid_t pid, char *ret, size_t size)
 {
 	char path[64], text[4096], *line, *save = NULL;
@@ -243,7 +289,7 @@ static inline bool wt_cgroup(pid_t pid, char *ret, size_t size)
 	return false;
 }
 
-/* Reads an agent's frames until the sandbox stands. */
+/* Reads an agent's frames until the sandbox is up. */
 static inline bool wt_wait_up(int sock)
 {
 	uint8_t data[4096];

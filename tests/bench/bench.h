@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "driver/driver.h"
+#include "run/engine.h"
 
 /* ---- stats.c: samples of one kind, in nanoseconds ---- */
 struct samples {
@@ -69,10 +69,13 @@ enum spawner_view {
 };
 struct spawn_opts {
 	unsigned count, workers; /* 0 is 1 */
+	unsigned ms; /* instead of ->count: as many as begin within this time */
 	const char *errors; /* a file for what it says on stderr; NULL: nowhere */
 };
 struct spawn_time {
 	uint64_t ns, cpu_ns; /* all together; the second is what it and all it waited for used */
+	uint64_t p50_ns, p99_ns; /* of one; with ->ms */
+	unsigned count;
 };
 int spawner_start(struct spawner *s, enum spawner_view view, struct err *e);
 void spawner_stop(struct spawner *s);
@@ -109,7 +112,7 @@ struct spawner *peer_spawner(struct peers *p, const struct peer *peer);
 
 /* ---- box.c: our side ---- */
 struct box {
-	struct tier_sandbox s;
+	struct engine_sandbox s;
 	bool made;
 };
 extern const struct sandbox_spec box_spec; /* what `cloche run` asks for by default */
@@ -132,6 +135,9 @@ struct bench {
 	unsigned seconds; /* for the interleaved loop */
 	const char *only;
 	bool serve; /* only the parts that are the daemon's */
+	bool scale; /* only bench_scale */
+	unsigned scale_ms; /* of one cell of it */
+	unsigned callers; /* so many only; 0: 1 to 32 */
 	const char *json;
 	char cloche[512]; /* the program beside this one */
 	struct report report;
@@ -144,4 +150,5 @@ int bench_idle(struct bench *b, struct err *e); /* idle.c: thousands that do not
 int bench_leak(struct bench *b, struct err *e); /* leak.c: what is left behind */
 int bench_http(struct bench *b, struct err *e); /* http_lifecycle.c: the daemon's calls, one by one and 8 at once */
 int bench_stream(struct bench *b, struct err *e); /* http_stream.c: long output and large files through the daemon */
+int bench_scale(struct bench *b, struct err *e); /* scale.c: 1 to 32 callers */
 int bench_crowd(struct bench *b, struct err *e); /* http_idle.c: a daemon with thousands of clients that do nothing */

@@ -1,8 +1,9 @@
+/* A sandbox under the warden, for a measurement. */
 #include "bench.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
-#include "driver/exec.h"
+#include "proto/exec.h"
 
 #include <poll.h>
 #include <sys/wait.h>
@@ -22,7 +23,7 @@ const struct sandbox_spec box_spec = {
 
 int box_create(struct engine *g, struct box *b, struct err *e)
 {
-	int r = container_driver.create(g, &box_spec, &b->s, e);
+	int r = engine_create(g, &box_spec, &b->s, e);
 
 	b->made = r == 0;
 	return r;
@@ -30,7 +31,7 @@ int box_create(struct engine *g, struct box *b, struct err *e)
 
 int box_up(struct box *b, struct err *e)
 {
-	return sandbox_wait_up(&b->s, UP_MS, e);
+	return engine_wait_up(&b->s, UP_MS, e);
 }
 
 int box_destroy(struct box *b, struct err *e)
@@ -38,7 +39,7 @@ int box_destroy(struct box *b, struct err *e)
 	if (!b->made)
 		return 0;
 	b->made = false;
-	return container_driver.destroy(&b->s, e);
+	return engine_destroy(&b->s, e);
 }
 
 int box_exec_send(struct box *b, struct err *e)
@@ -61,13 +62,13 @@ int box_exec_send(struct box *b, struct err *e)
 
 	if (null < 0)
 		null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
-	return exec_send(&b->s, 1, &x, (const int[3]){ null, null, null }, e);
+	return exec_send(&b->s.link, 1, &x, (const int[3]){ null, null, null }, e);
 }
 
 int box_frame(struct box *b, const struct frame *f, struct err *e)
 {
 	struct frame_exited x;
-	int r = sandbox_frame(&b->s, f, e);
+	int r = engine_frame(&b->s, f, e);
 
 	if (r < 0)
 		return r;

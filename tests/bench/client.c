@@ -1,3 +1,4 @@
+/* A client of the daemon's API, for a measurement. */
 #include "daemon.h"
 #include "base/base.h"
 

@@ -64,7 +64,7 @@ class Process:
         return took
 
     def dump(self):
-        """The source goes on."""
+        """The source continues."""
         for old in self.images.iterdir():
             old.unlink()
         return self._run("dump", "-t", str(self.pid), "--leave-running", "--shell-job")

@@ -60,7 +60,8 @@ static uint64_t used(void)
 
 int main(int argc, char **argv)
 {
-	unsigned count = argc == 4 ? (unsigned)strtoul(argv[2], NULL, 10) : 0, depth = argc == 4 ? (unsigned)strtoul(argv[3], NULL, 10) : 0;
+	unsigned count = argc == 4 ? (unsigned)strtoul(argv[2], NULL, 10) : 0,
+		 depth = argc == 4 ? (unsigned)strtoul(argv[3], NULL, 10) : 0;
 	uint64_t least[CALLS] = { UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
 	char name[16];
 

@@ -26,7 +26,7 @@ struct holder {
 		struct err err;
 		uint64_t ns[EXECS_MAX];
 		uint64_t pss, files; /* COST: means, bytes */
-	} *shared;
+	} * shared;
 };
 
 static uint64_t kib_of(const char *text, const char *key)
@@ -80,8 +80,8 @@ static void holder_cost(struct box *boxes, uint32_t have, struct shared *s)
 	for (uint32_t i = 0; i < n; i++) {
 		struct warden_stat st = { 0 };
 
-		pss += pss_of(warden_pid(boxes[i].s.tier));
-		container_driver.stat(&boxes[i].s, &st, NULL);
+		pss += pss_of(warden_pid(boxes[i].s.made));
+		engine_stat(&boxes[i].s, &st, NULL);
 		files += st.disk_used;
 	}
 	s->pss = n ? pss / n : 0;
@@ -183,8 +183,8 @@ static void read_memory(struct memory *m)
 	m->percpu = kib_of(t, "\nPercpu:");
 	m->stacks = kib_of(t, "\nKernelStack:");
 	m->tables = kib_of(t, "\nPageTables:");
-	m->kernel = kib_of(t, "MemTotal:") - kib_of(t, "\nMemFree:") - kib_of(t, "\nBuffers:") - kib_of(t, "\nCached:") -
-		    kib_of(t, "\nAnonPages:");
+	m->kernel = kib_of(t, "MemTotal:") - kib_of(t, "\nMemFree:") - kib_of(t, "\nBuffers:") -
+		    kib_of(t, "\nCached:") - kib_of(t, "\nAnonPages:");
 }
 
 struct idle {

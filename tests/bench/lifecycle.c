@@ -34,8 +34,10 @@ static struct ticks ticks_now(void)
 	struct ticks t = { 0 };
 	FILE *f = fopen("/proc/stat", "re");
 
-	if (f && fscanf(f, "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &v[0], &v[1],
-			&v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) == 8)
+	if (f &&
+	    fscanf(f,
+		   "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+		   &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) == 8)
 		t.stolen = v[7];
 	for (unsigned i = 0; i < ARRAY_LEN(v); i++)
 		t.all += v[i];
@@ -212,7 +214,8 @@ static void judge(struct rounds *r)
 		    ratio((double)p50, (double)samples_at(r->peer[PEER_BWRAP_FULL], 500)), "");
 	/* What the machine itself does to a tail: where this is above 3, nothing that runs on it stays below. */
 	report_fact(&r->b->report, PART, "no sandbox: p99 / its own p50",
-		    ratio((double)samples_at(r->peer[PEER_NONE], 990), (double)samples_at(r->peer[PEER_NONE], 500)), "");
+		    ratio((double)samples_at(r->peer[PEER_NONE], 990), (double)samples_at(r->peer[PEER_NONE], 500)),
+		    "");
 	report_fact(&r->b->report, PART, "CPU time that the host of this machine took away", r->stolen, "%");
 	report_fact(&r->b->report, PART, "one after another: p99 / its own p50",
 		    ratio((double)samples_at(r->steady, 990), (double)samples_at(r->steady, 500)), "");

@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "base/base.h"
 #include "base/str.h"
+#include "engine/program.h"
 
 #include <getopt.h>
 #include <sys/resource.h>
@@ -23,12 +24,9 @@ static const struct part {
 	int (*run)(struct bench *b, struct err *e);
 	bool serve; /* about the daemon */
 } parts[] = {
-	{ "rounds", bench_rounds, .serve = false },
-	{ "flight", bench_flight, .serve = false },
-	{ "idle", bench_idle, .serve = false },
-	{ "leak", bench_leak, .serve = false },
-	{ "http", bench_http, .serve = true },
-	{ "stream", bench_stream, .serve = true },
+	{ "rounds", bench_rounds, .serve = false }, { "flight", bench_flight, .serve = false },
+	{ "idle", bench_idle, .serve = false },	    { "leak", bench_leak, .serve = false },
+	{ "http", bench_http, .serve = true },	    { "stream", bench_stream, .serve = true },
 	{ "crowd", bench_crowd, .serve = true },
 };
 
@@ -40,9 +38,12 @@ static void on_signal(int sig)
 
 static void help(void)
 {
-	puts("cloche-bench [--quick] [--serve | --only PART] [--seconds N] [--json FILE]\n"
+	puts("cloche-bench [--quick] [--serve | --only PART | --scale] [--seconds N] [--json FILE]\n"
 	     "  --quick      few samples, about 30 seconds: does the benchmark work?\n"
 	     "  --serve      only the daemon's parts\n"
+	     "  --scale      1 to 32 callers of the engine, of the daemon, of bwrap and of crun\n"
+	     "  --cell MS    with --scale: how long each is measured; 1500\n"
+	     "  --callers N  with --scale: so many only; then --only ROW is one row of its table\n"
 	     "  --only PART  rounds (each contender in turn), flight (8 at once), idle (2,000 alive), leak;\n"
 	     "               of the daemon: http (calls; 8 clients), stream (long output), crowd (5,000 idle clients)\n"
 	     "  --seconds N  for the rounds, of either; 60\n"
@@ -52,13 +53,11 @@ static void help(void)
 static int parse(int argc, char **argv, struct bench *b, struct err *e)
 {
 	static const struct option table[] = {
-		{ "quick", no_argument, NULL, 'q' },
-		{ "only", required_argument, NULL, 'o' },
-		{ "serve", no_argument, NULL, 'd' },
-		{ "seconds", required_argument, NULL, 's' },
-		{ "json", required_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
+		{ "quick", no_argument, NULL, 'q' },	     { "only", required_argument, NULL, 'o' },
+		{ "serve", no_argument, NULL, 'd' },	     { "scale", no_argument, NULL, 'S' },
+		{ "cell", required_argument, NULL, 'c' },    { "callers", required_argument, NULL, 'C' },
+		{ "seconds", required_argument, NULL, 's' }, { "json", required_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },	     { 0 },
 	};
 	uint64_t seconds;
 	int c;
@@ -73,6 +72,19 @@ static int parse(int argc, char **argv, struct bench *b, struct err *e)
 			break;
 		case 'd':
 			b->serve = true;
+			break;
+		case 'S':
+			b->scale = true;
+			break;
+		case 'c':
+			if (parse_u64(optarg, &seconds, e) < 0)
+				return -EINVAL;
+			b->scale_ms = seconds < 60000 ? (unsigned)seconds : 60000;
+			break;
+		case 'C':
+			if (parse_u64(optarg, &seconds, e) < 0)
+				return -EINVAL;
+			b->callers = seconds <= 32 ? (unsigned)seconds : 32;
 			break;
 		case 's':
 			if (parse_u64(optarg, &seconds, e) < 0)
@@ -91,10 +103,10 @@ static int parse(int argc, char **argv, struct bench *b, struct err *e)
 	}
 	if (optind < argc)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%s': see --help", argv[optind]);
-	for (size_t i = 0; b->only && i < ARRAY_LEN(parts); i++)
+	for (size_t i = 0; b->only && i < ARRAY_LEN(parts) && !b->scale; i++)
 		if (!strcmp(b->only, parts[i].name))
 			return 0;
-	return b->only ? err_set(e, ERR_INVALID, -EINVAL, "no part '%s'", b->only) : 0;
+	return b->only && !b->scale ? err_set(e, ERR_INVALID, -EINVAL, "no part '%s'", b->only) : 0;
 }
 
 static int run(struct bench *b, struct err *e)
@@ -104,7 +116,11 @@ static int run(struct bench *b, struct err *e)
 
 	if (r < 0)
 		return r;
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts) && !bench_stop; i++) {
+	if (b->scale)
+		r = bench_scale(b, e);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts) && !bench_stop && !b->scale; i++) {
 		if (b->only ? strcmp(b->only, parts[i].name) : b->serve && !parts[i].serve)
 			continue;
 		fprintf(stderr, "%s ...\n", parts[i].name);
@@ -119,7 +135,7 @@ static int run(struct bench *b, struct err *e)
 
 int main(int argc, char **argv)
 {
-	static struct bench b = { .seconds = 60 };
+	static struct bench b = { .seconds = 60, .scale_ms = 1500 };
 	struct sigaction sa = { .sa_handler = on_signal };
 	struct err e = { 0 };
 	struct rlimit files;

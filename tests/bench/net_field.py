@@ -202,6 +202,6 @@ def cpu(pid):
 
 
 def private(pid):
-    """Bytes that nobody else has."""
+    """Bytes that no other process has."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
         return sum(int(line.split()[1]) for line in f if line.startswith("Private_")) * 1024

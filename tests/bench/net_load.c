@@ -158,7 +158,8 @@ static void serve(const char *host, const char *port)
 	struct epoll_event ev[64], ask = { .events = EPOLLIN };
 	struct rlimit many = { FILES_MAX, FILES_MAX };
 	static uint8_t kind[FILES_MAX];
-	int listener = socket(p.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), ep = epoll_create1(EPOLL_CLOEXEC), one = 1;
+	int listener = socket(p.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+	    ep = epoll_create1(EPOLL_CLOEXEC), one = 1;
 
 	setrlimit(RLIMIT_NOFILE, &many);
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -207,11 +208,13 @@ static void stream(const struct place *p, char kind, uint64_t msec)
 		die("send");
 	/* What comes before the window has opened is not measured. */
 	for (uint64_t warm = now(CLOCK_MONOTONIC) + msec * 100000ULL; now(CLOCK_MONOTONIC) < warm;)
-		if ((kind == 'd' ? recv(fd, piece, sizeof(piece), 0) : send(fd, piece, sizeof(piece), MSG_NOSIGNAL)) <= 0)
+		if ((kind == 'd' ? recv(fd, piece, sizeof(piece), 0) : send(fd, piece, sizeof(piece), MSG_NOSIGNAL)) <=
+		    0)
 			die("stream");
 	start = now(CLOCK_MONOTONIC);
 	do {
-		ssize_t n = kind == 'd' ? recv(fd, piece, sizeof(piece), 0) : send(fd, piece, sizeof(piece), MSG_NOSIGNAL);
+		ssize_t n =
+			kind == 'd' ? recv(fd, piece, sizeof(piece), 0) : send(fd, piece, sizeof(piece), MSG_NOSIGNAL);
 
 		if (n <= 0)
 			die("stream");

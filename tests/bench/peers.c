@@ -95,7 +95,8 @@ static void remove_tree(int dirfd, const char *name)
 
 static const char *find_program(struct peers *p, size_t slot, const char *name)
 {
-	static const char *const folders[] = { "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin" };
+	static const char *const folders[] = { "/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
+					       "/usr/bin",	  "/sbin",	    "/bin" };
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
 		snprintf(p->text[slot], sizeof(p->text[slot]), "%s/%s", folders[i], name);
@@ -117,7 +118,8 @@ static void list_peers(struct peers *p)
 	const char *bwrap = find_program(p, 0, "bwrap"), *crun = find_program(p, 1, "crun");
 	const char *podman = find_program(p, 2, "podman"), *docker = find_program(p, 3, "docker");
 	const char *runsc = find_program(p, 4, "runsc");
-	char *bundle = p->text[5], *state = p->text[6], *rootfs = p->text[7], *sleep = p->text[8], *storage = p->text[9];
+	char *bundle = p->text[5], *state = p->text[6], *rootfs = p->text[7], *sleep = p->text[8],
+	     *storage = p->text[9];
 	char *run = p->text[10];
 	size_t n = sizeof(p->text[0]);
 
@@ -131,27 +133,60 @@ static void list_peers(struct peers *p)
 	snprintf(run, n, "%s/run", p->dir);
 	set(p, PEER_NONE, (struct peer){ "no sandbox (posix_spawn)", VIEW_HOST, 1, { "/bin/true" }, "" });
 	set(p, PEER_BWRAP,
-	    (struct peer){ "bwrap --unshare-all --ro-bind / /", VIEW_HOST, 1,
-			   { bwrap, "--unshare-all", "--ro-bind", "/", "/", "/bin/true" }, "" });
+	    (struct peer){ "bwrap --unshare-all --ro-bind / /",
+			   VIEW_HOST,
+			   1,
+			   { bwrap, "--unshare-all", "--ro-bind", "/", "/", "/bin/true" },
+			   "" });
 	set(p, PEER_BWRAP_FULL,
-	    (struct peer){ "bwrap, with its own /proc /dev /tmp", VIEW_HOST, 1,
-			   { bwrap, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs",
-			     "/tmp", "/bin/true" }, "" });
+	    (struct peer){ "bwrap, with its own /proc /dev /tmp",
+			   VIEW_HOST,
+			   1,
+			   { bwrap, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev",
+			     "--tmpfs", "/tmp", "/bin/true" },
+			   "" });
 	set(p, PEER_CRUN,
-	    (struct peer){ "crun run", VIEW_PEERS, 1, { crun, "--root", state, "run", "--bundle", bundle, p->id }, "" });
+	    (struct peer){
+		    "crun run", VIEW_PEERS, 1, { crun, "--root", state, "run", "--bundle", bundle, p->id }, "" });
 	set(p, PEER_PODMAN,
-	    (struct peer){ "podman run", VIEW_PEERS, 25,
-			   { podman, "--root", storage, "--runroot", run, "--cgroup-manager", "cgroupfs", "run", "--rm",
-			     "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "-v",
-			     "/usr:/usr:ro", "--rootfs", rootfs, "/bin/true" }, "" });
+	    (struct peer){ "podman run",
+			   VIEW_PEERS,
+			   25,
+			   { podman,
+			     "--root",
+			     storage,
+			     "--runroot",
+			     run,
+			     "--cgroup-manager",
+			     "cgroupfs",
+			     "run",
+			     "--rm",
+			     "--network",
+			     "none",
+			     "--ulimit",
+			     "nofile=1024:1024",
+			     "--ulimit",
+			     "nproc=4096:4096",
+			     "-v",
+			     "/usr:/usr:ro",
+			     "--rootfs",
+			     rootfs,
+			     "/bin/true" },
+			   "" });
 	set(p, PEER_DOCKER,
-	    (struct peer){ "docker run", VIEW_HOST, 25,
-			   { docker, "run", "--rm", "--network", "none", "-v", "/usr:/usr:ro", "cloche-bench", "/bin/true" },
-			   "" });
+	    (struct peer){
+		    "docker run",
+		    VIEW_HOST,
+		    25,
+		    { docker, "run", "--rm", "--network", "none", "-v", "/usr:/usr:ro", "cloche-bench", "/bin/true" },
+		    "" });
 	set(p, PEER_RUNSC,
-	    (struct peer){ "runsc run", VIEW_PEERS, 25,
-			   { runsc, "--root", state, "--platform=ptrace", "--network=none", "run", "--bundle", bundle, p->id },
-			   "" });
+	    (struct peer){
+		    "runsc run",
+		    VIEW_PEERS,
+		    25,
+		    { runsc, "--root", state, "--platform=ptrace", "--network=none", "run", "--bundle", bundle, p->id },
+		    "" });
 }
 
 /* Why it did not run: the line that speaks of an error, else the last one. */
@@ -206,8 +241,8 @@ static void try_peers(struct peers *p)
 /* One container that stays, for `crun exec`. */
 static void start_sleeper(struct peers *p)
 {
-	const char *const argv[] = { p->text[1], "--root", p->text[6], "run", "--detach", "--bundle", p->text[8],
-				     p->exec_id, NULL };
+	const char *const argv[] = { p->text[1], "--root",   p->text[6], "run", "--detach",
+				     "--bundle", p->text[8], p->exec_id, NULL };
 	const char *const exec[] = { p->text[1], "--root", p->text[6], "exec", p->exec_id, "/bin/true" };
 	struct spawn_opts o = { 0 };
 

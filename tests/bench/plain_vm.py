@@ -1,4 +1,4 @@
-"""A machine as anybody would boot it: the same kernel, plain QEMU, a first program that says it is there."""
+"""A machine booted in the usual way: the same kernel, plain QEMU, a first program that says it is there."""
 import contextlib
 import ctypes
 import mmap

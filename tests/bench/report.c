@@ -1,3 +1,4 @@
+/* Compares figures with their targets, and prints them. */
 #include "bench.h"
 #include "base/base.h"
 #include "base/buf.h"

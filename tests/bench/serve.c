@@ -1,3 +1,4 @@
+/* A daemon, for a measurement. */
 #include "daemon.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -219,13 +220,13 @@ void serve_stop(struct serve *s)
 
 /* ---- its processes ---- */
 
-/* Children of @pid, in *@to; returns how many. */
-static size_t children_of(pid_t pid, pid_t *to, size_t max)
+/* Children of a thread, in *@to; returns how many. */
+static size_t children_of(pid_t pid, pid_t tid, pid_t *to, size_t max)
 {
 	char path[64], text[4096], *at = text;
 	size_t n = 0;
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", pid, pid);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", pid, tid);
 	if (fd_get(AT_FDCWD, path, text, sizeof(text)) < 0)
 		return 0;
 	while (n < max) {
@@ -254,12 +255,34 @@ static bool is_named(pid_t pid, const char *name)
 static pid_t child_named(const struct serve *s, const char *name)
 {
 	pid_t list[FAMILY];
-	size_t n = children_of(s->pid, list, FAMILY);
+	size_t n = children_of(s->pid, s->pid, list, FAMILY);
 
 	for (size_t i = 0; i < n; i++)
 		if (is_named(list[i], name))
 			return list[i];
 	return 0;
+}
+
+/* A program that a thread of the warden has started. 0: there is none. */
+static pid_t started_by(pid_t warden, const char *name)
+{
+	pid_t list[FAMILY], found = 0;
+	struct dirent *x;
+	char path[64];
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", warden);
+	d = opendir(path);
+	while (d && !found && (x = readdir(d))) {
+		size_t n =
+			x->d_name[0] == '.' ? 0 : children_of(warden, (pid_t)strtol(x->d_name, NULL, 10), list, FAMILY);
+
+		for (size_t i = 0; i < n; i++)
+			found = is_named(list[i], name) ? list[i] : found;
+	}
+	if (d)
+		closedir(d);
+	return found;
 }
 
 static double mib_of(pid_t pid, const char *key)
@@ -275,14 +298,17 @@ static double mib_of(pid_t pid, const char *key)
 
 int serve_memory(const struct serve *s, struct serve_memory *ret, struct err *e)
 {
-	pid_t api = child_named(s, "cloche-serve"), warden = child_named(s, "cloche-warden");
+	pid_t api = child_named(s, "cloche-serve"), warden = child_named(s, "cloche-warden"),
+	      watch = started_by(warden, "cloche-watch"), layers = started_by(warden, "cloche-layers");
 
-	if (!api || !warden)
+	if (!api || !warden || !watch)
 		return err_set(e, ERR_LOST, -ESRCH, "the daemon's processes are not all there");
 	ret->api_mib = mib_of(api, "\nRss:");
 	ret->warden_mib = mib_of(warden, "\nRss:");
-	ret->rss_mib = mib_of(s->pid, "\nRss:") + ret->api_mib + ret->warden_mib;
-	ret->pss_mib = mib_of(s->pid, "\nPss:") + mib_of(api, "\nPss:") + mib_of(warden, "\nPss:");
+	ret->rss_mib = mib_of(s->pid, "\nRss:") + ret->api_mib + ret->warden_mib + mib_of(watch, "\nRss:") +
+		       mib_of(layers, "\nRss:");
+	ret->pss_mib = mib_of(s->pid, "\nPss:") + mib_of(api, "\nPss:") + mib_of(warden, "\nPss:") +
+		       mib_of(watch, "\nPss:") + mib_of(layers, "\nPss:");
 	return 0;
 }
 
@@ -306,8 +332,9 @@ static uint64_t ticks_of(pid_t pid)
 
 uint64_t serve_cpu_ns(const struct serve *s)
 {
-	uint64_t ticks =
-		ticks_of(s->pid) + ticks_of(child_named(s, "cloche-serve")) + ticks_of(child_named(s, "cloche-warden"));
+	pid_t warden = child_named(s, "cloche-warden");
+	uint64_t ticks = ticks_of(s->pid) + ticks_of(child_named(s, "cloche-serve")) + ticks_of(warden) +
+			 ticks_of(started_by(warden, "cloche-watch")) + ticks_of(started_by(warden, "cloche-layers"));
 
 	return ticks * 1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK);
 }

@@ -1,3 +1,4 @@
+/* Starts processes from a small process, so that forks are cheap. */
 #include "bench.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -11,10 +12,11 @@
 #include <unistd.h>
 
 #define TEXT_MAX 6000
-#define WORKERS_MAX 26
+#define WORKERS_MAX 32
+#define TIMES_MAX 65536
 
 struct request {
-	uint32_t count, workers, argc, len;
+	uint32_t count, workers, ms, argc, len;
 	char text[TEXT_MAX]; /* the file for errors (may be empty), then the arguments, each ended by a NUL */
 };
 
@@ -52,7 +54,7 @@ static pid_t start_one(const struct request *q, unsigned worker, int null, int e
 		char *mark = strchr(at, '@');
 
 		if (mark)
-			*mark = (char)('a' + worker);
+			*mark = worker < 26 ? (char)('a' + worker) : (char)('0' + worker - 26);
 		argv[i] = at;
 		at += strlen(at) + 1;
 	}
@@ -75,9 +77,23 @@ static uint64_t cpu_of_children(void)
 	       (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000ULL;
 }
 
+static int compare_u64(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static bool is_over(const struct request *q, const struct answer *a, unsigned started, uint64_t since)
+{
+	return a->status || (q->ms ? clock_mono_ns() - since >= q->ms * 1000000ULL : started >= q->count);
+}
+
 static void serve_one(const struct request *q, int null, struct answer *a)
 {
-	unsigned started = 0, running = 0;
+	static uint64_t times[TIMES_MAX];
+	unsigned started = 0, running = 0, ended = 0;
+	uint64_t since[WORKERS_MAX];
 	pid_t pids[WORKERS_MAX] = { 0 };
 	AUTO_CLOSE int errors = -1;
 	uint64_t t, cpu = cpu_of_children();
@@ -90,9 +106,10 @@ static void serve_one(const struct request *q, int null, struct answer *a)
 		int status;
 		pid_t pid;
 
-		for (unsigned i = 0; i < q->workers && started < q->count && !a->status; i++) {
+		for (unsigned i = 0; i < q->workers && !is_over(q, a, started, t); i++) {
 			if (pids[i])
 				continue;
+			since[i] = clock_mono_ns();
 			pids[i] = start_one(q, i, null, errors >= 0 ? errors : null);
 			if (pids[i] < 0) {
 				a->status = pids[i];
@@ -110,12 +127,18 @@ static void serve_one(const struct request *q, int null, struct answer *a)
 				continue;
 			pids[i] = 0;
 			running--;
+			if (ended < TIMES_MAX)
+				times[ended++] = clock_mono_ns() - since[i];
 			if (status && !a->status)
 				a->status = status;
 		}
 	}
 	a->time.ns = clock_mono_ns() - t;
 	a->time.cpu_ns = cpu_of_children() - cpu;
+	a->time.count = started;
+	qsort(times, ended, sizeof(times[0]), compare_u64);
+	a->time.p50_ns = ended ? times[ended / 2] : 0;
+	a->time.p99_ns = ended ? times[ended * 99 / 100] : 0;
 }
 
 static _Noreturn void serve(int sock, enum spawner_view view)
@@ -189,6 +212,7 @@ int spawner_run(struct spawner *s, const char *const *argv, const struct spawn_o
 
 	q.count = o->count ? o->count : 1;
 	q.workers = o->workers ? o->workers : 1;
+	q.ms = o->ms;
 	q.argc = q.len = 0;
 	put(&q, o->errors ? o->errors : "");
 	for (; argv[q.argc]; q.argc++)

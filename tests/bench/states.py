@@ -135,7 +135,7 @@ def warm(table, ref, n, daemon):
 
 
 def private(pid):
-    """KiB of one process that nobody else has."""
+    """KiB of one process that no other process has."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
         return sum(int(line.split()[1]) for line in f if line.startswith(("Private_Clean", "Private_Dirty")))
 

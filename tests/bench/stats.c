@@ -1,3 +1,4 @@
+/* Sorts samples, and finds percentiles. */
 #include "bench.h"
 #include "base/base.h"
 

@@ -204,7 +204,7 @@ def test_it_sleeps_and_wakes_whatever_dies(daemon, part):
 
 
 def test_a_warden_that_hangs_and_dies_does_not_keep_garbage(daemon):
-    """Whoever sweeps the store waits for it; that is no reason to sweep seldom from then on."""
+    """The sweep of the store waits for a layer in use; that must not make later sweeps rare."""
     box = daemon.create()["id"]
     first, second = (daemon.post(f"/v1/sandboxes/{box}/checkpoints", {}).json["id"] for _ in range(2))
     warden = daemon.children()["warden"]

@@ -1,4 +1,4 @@
-"""The way out dies, or whoever tells it what it may: closed at once, never open, and there again."""
+"""Egress, or the process that gives it the policies, dies: the network is closed at once, never open, and works again later."""
 import contextlib
 import json
 import os

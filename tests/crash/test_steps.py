@@ -24,18 +24,19 @@ STEPS = {
     "hibernate": ["hibernate.frozen"] + SEAL + ["hibernate.sealed", "hibernate.noted", "hibernate.stored"],
     "wake": RESTORE + ["wake.made", "wake.noted", "wake.stored"],
 }
-PARTS = ["supervisor", "warden", "api", "agent", "dump"]
+PARTS = ["supervisor", "warden", "api", "agent", "dump", "layers"]
 DUMP = {"seal.seized", "seal.held", "seal.ready", "seal.frozen_again", "seal.copied"}  # then there is one
+LAYERS = {"seal.begun", "seal.frozen", "seal.seized", "seal.held", "seal.ready", "seal.frozen_again", "seal.copied", "seal.written", "seal.named"}
 
 
 def cases(kind):
     all_of_them = os.environ.get("CLOCHE_STEPS") == "all"
     for n, step in enumerate(STEPS[kind]):
-        parts = [p for p in PARTS if p != "dump" or step in DUMP]
+        parts = [p for p in PARTS if step in {"dump": DUMP, "layers": LAYERS}.get(p, STEPS[kind])]
         # A wake has no agent of before; a fork's and a checkpoint's source may die as well.
         if kind == "wake":
             parts.remove("agent")
-        few = [["warden", "api"][n % 2]] + {"seal.held": ["supervisor", "dump"], "wake.made": ["supervisor"]}.get(step, [])
+        few = [["warden", "api"][n % 2]] + {"seal.held": ["supervisor", "dump"], "wake.made": ["supervisor"], "seal.frozen": ["layers"], "seal.copied": ["layers"], "seal.written": ["layers"]}.get(step, [])
         yield from ((step, part) for part in (parts if all_of_them else few))
 
 
@@ -60,16 +61,17 @@ class Stepping(Crashing):
             path.unlink(missing_ok=True)
 
     def kill(self, part, agent):
-        """kill -9, and all is there again. Whoever waits at the step goes on afterwards, if it is not the one."""
+        """Kills by kill -9, and waits until all processes run again. Processes that wait at the step continue, unless
+        they were killed."""
         warden = self.children()["warden"]
         if part == "agent":
             # In a frozen group it dies when that is thawed, which is the warden's to do.
             os.kill(agent, 9)
             self.go_on()
             end_agent(agent) if running(agent) else None
-        elif part == "dump":
+        elif part in ("dump", "layers"):
             for pid in host.children(warden):
-                if pathlib.Path(f"/proc/{pid}/comm").read_text().startswith("cloche-dump"):
+                if pathlib.Path(f"/proc/{pid}/comm").read_text().startswith(f"cloche-{part}"):
                     os.kill(pid, 9)
             self.go_on()
         elif part == "supervisor":
@@ -92,7 +94,7 @@ class Stepping(Crashing):
 def daemon(nothing_is_left_behind, tmp_path_factory, monkeypatch):
     programs = tmp_path_factory.mktemp("programs")
     os.chmod(programs, 0o755)
-    for name in ("cloche", "cloche-agent", "cloche-dump", "cloche-egress", "cloche-tar", "cloche-client", "cloche-seccomp"):
+    for name in ("cloche", "cloche-agent", "cloche-dump", "cloche-files", "cloche-layers", "cloche-watch", "cloche-egress", "cloche-tar", "cloche-client", "cloche-seccomp"):
         shutil.copy2(host.BUILD / name, programs)
     for name in ("cloche-warden", "cloche-serve"):
         shutil.copy2(host.BUILD / "faulty" / name, programs)

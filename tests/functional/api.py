@@ -7,6 +7,7 @@ import pathlib
 import re
 import socket
 import struct
+import sys
 import threading
 import time
 import urllib.parse
@@ -16,6 +17,10 @@ import pytest
 import host
 from daemon import Daemon
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import reasons  # noqa: E402 pylint: disable=wrong-import-position
+
+REASONS = {r.word: r for r in reasons.read()}
 HASH = re.compile(r"^\d+:[0-9a-f]{64}$")
 
 
@@ -25,7 +30,7 @@ def nothing_is_left_behind():
     watch = host.Watch()
     yield
     # The folders of other daemons on this machine come and go; test_serve_start.py looks after our own.
-    left = {x for x in watch.left() if not x.startswith("file /run/cloche/w-")}
+    left = {x for x in watch.left() if not x.startswith(("file /run/cloche/w-", "file /var/tmp/cloche-test-world-"))}
     assert not left, "left behind:\n" + "\n".join(sorted(left))
 
 
@@ -40,8 +45,9 @@ def error(answer, status, code):
     assert answer.status == status, answer
     assert set(answer.json) == {"error"}, answer
     e = answer.json["error"]
-    assert set(e) == {"code", "message", "cause", "remedy", "request_id"}, answer
+    assert set(e) == {"code", "reason", "message", "cause", "remedy", "request_id"}, answer
     assert e["code"] == code and e["message"], answer
+    assert REASONS[e["reason"]].status == status, answer
     assert e["request_id"] == answer.headers["X-Request-Id"], answer
     return e
 
@@ -254,7 +260,7 @@ def parallel(n, fn):
 
 
 def agent_of(d, box):
-    """The first process of a sandbox, whoever's child it is by now."""
+    """The first process of a sandbox, whatever its parent is by now."""
     mark = f"{30000 + int.from_bytes(os.urandom(4), 'big')}"
     r = d.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["sleep", mark], "background": True})
     assert r.status in (200, 201, 202), r

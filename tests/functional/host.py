@@ -255,7 +255,7 @@ def agent_of(pid):
 # --- what is on the machine ---
 
 def slot_is_held(slot):
-    """Whether somebody alive has this slot's byte locked."""
+    """Whether a live process has locked this slot's byte."""
     try:
         fd = os.open(SLOTS, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -282,7 +282,7 @@ def _cgroups():
 
 
 def _processes():
-    """Whoever was started by us or below us and is not ended: without a parent of its own it is our child."""
+    """Processes that this one or its descendants started, and that have not ended: orphans become its children."""
     while True:  # orphans that came to us and are dead already
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)

@@ -65,7 +65,7 @@ def tells(d, box, x):
 
 
 def live_on(d, programs, **fields):
-    """Of {name: (text, what it tells)}: all in one sandbox, and in those that come from it."""
+    """Runs {name: (text, expected)}: all in one sandbox, and in those that are made from it."""
     b = d.create(**fields)
     names = list(programs)
     xs = parallel(len(names), lambda i: start(d, b, programs[names[i]][0]))
@@ -89,7 +89,7 @@ def live_on(d, programs, **fields):
 
 
 def refused(d, text, reason, box=None, **fields):
-    """It is told why, and runs on."""
+    """The program gets the reason, and runs on."""
     b = box or d.create(**fields)
     x = start(d, b, text + "\ngate()\nprint('on')\n")
     e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}, timeout=120), 422, "refused")

@@ -22,8 +22,11 @@
 
 static void fail(int errnum)
 {
-	const char *name = errnum == ECONNREFUSED ? "ECONNREFUSED" : errnum == ECONNRESET ? "ECONNRESET" :
-			   errnum == ENETUNREACH ? "ENETUNREACH" : errnum == EPIPE ? "EPIPE" : strerror(errnum);
+	const char *name = errnum == ECONNREFUSED ? "ECONNREFUSED" :
+			   errnum == ECONNRESET	  ? "ECONNRESET" :
+			   errnum == ENETUNREACH  ? "ENETUNREACH" :
+			   errnum == EPIPE	  ? "EPIPE" :
+						    strerror(errnum);
 
 	fprintf(stderr, "%s\n", name);
 	exit(1);
@@ -87,7 +90,8 @@ static int talk(int fd)
 static int echo(const char *port)
 {
 	static char data[65536];
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 				 .sin_port = htons((uint16_t)atoi(port)) };
 	int l = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
@@ -114,8 +118,8 @@ static int echo(const char *port)
 /* For the name echo.test, each by its own number. */
 static int ask(const char *times)
 {
-	unsigned char got[512], q[] = { 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4, 'e', 'c', 'h', 'o', 4, 't', 'e', 's', 't', 0,
-					0, 1, 0, 1 };
+	unsigned char got[512], q[] = { 0,   0,	  1,   0, 0,   1,   0,	 0,   0, 0, 0, 0, 4, 'e',
+					'c', 'h', 'o', 4, 't', 'e', 's', 't', 0, 0, 1, 0, 1 };
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc6120001), .sin_port = htons(53) };
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), n = atoi(times), answered = 0;
 

@@ -157,7 +157,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.give(302, Location=urllib.parse.parse_qs(where.query)["to"][0])
 
     def at_forever(self, _):
-        """Ends with the connection: no length, so that only a reset tells a cut from an end."""
+        """Ends with the connection and has no length, so that only a reset distinguishes a cut from an end."""
         self.close_connection = True
         self.send_response(200)
         self.end_headers()

@@ -18,6 +18,10 @@ ROUTES = [
     ("GET", "/v1/sandboxes/none/events", None, "read"),
     ("POST", "/v1/sandboxes/none/execs", {"cmd": ["true"]}, "exec"), ("DELETE", "/v1/sandboxes/none/execs/x", None, "exec"),
     ("POST", "/v1/sandboxes/none/execs/x/signal", {}, "exec"), ("POST", "/v1/sandboxes/none/execs/x/stdin", b"", "exec"),
+    ("POST", "/v1/images/build", {"dockerfile": 1}, "sandbox"), ("POST", "/v1/images/pull", {}, "sandbox"), ("DELETE", "/v1/images/none", None, "sandbox"),
+    ("POST", "/v1/run", {"code": 1}, "sandbox"), ("POST", "/v1/sandboxes/none/contexts", {}, "exec"), ("GET", "/v1/sandboxes/none/contexts", None, "read"),
+    ("POST", "/v1/sandboxes/none/contexts/python/execute", {"code": ""}, "exec"), ("DELETE", "/v1/sandboxes/none/contexts/x", None, "exec"),
+    ("GET", "/v1/sandboxes/none/contexts/x/attach", None, "exec"),
     ("POST", "/v1/sandboxes/none/execs/x/resize", {}, "exec"), ("GET", "/v1/sandboxes/none/execs/x/attach", None, "exec"),
     ("GET", "/v1/sandboxes/none/files?path=/", None, "exec"), ("PUT", "/v1/sandboxes/none/files?path=/a", b"", "exec"),
     ("POST", "/v1/sandboxes/none/files?path=/a&op=mkdir", None, "exec"), ("DELETE", "/v1/sandboxes/none/files?path=/a", None, "exec"),
@@ -63,8 +67,8 @@ def test_a_tenant_is_made_changed_and_removed(d):
     made = d.post("/v1/tenants", {"id": "life", "quotas": {"memory": "1G", "cpus": 1.5}})
     assert made.status == 201 and made.headers["X-Cloche-Audit"], made
     t = made.json
-    assert t["quotas"] == {"sandboxes": 0, "cpus": 1.5, "memory": 1 << 30, "disk": 0, "execs": 0, "checkpoints": 0, "checkpoint_bytes": 0, "secrets": 0} and t["rate"] is None
-    assert t["used"] == {"sandboxes": 0, "cpus": 0, "memory": 0, "disk": 0, "execs": 0, "checkpoints": 0, "checkpoint_bytes": 0, "secrets": 0}
+    assert t["quotas"] == {"sandboxes": 0, "cpus": 1.5, "memory": 1 << 30, "disk": 0, "execs": 0, "checkpoints": 0, "checkpoint_bytes": 0, "secrets": 0, "image_bytes": 0, "gpus": 0} and t["rate"] is None
+    assert t["used"] == {"sandboxes": 0, "cpus": 0, "memory": 0, "disk": 0, "execs": 0, "checkpoints": 0, "checkpoint_bytes": 0, "secrets": 0, "image_bytes": 0, "gpus": 0}
     error(d.post("/v1/tenants", {"id": "life"}), 409, "conflict")
     changed = d.request("PATCH", "/v1/tenants/life", {"quotas": {"disk": "2G"}, "rate": {"points": 5, "window": "1m", "block": 0.5}})
     assert changed.status == 200, changed

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 
 import host
+import image_archive as ia
 from api import WebSocket, d, nothing_is_left_behind, token  # noqa: F401
 
 DOC = json.loads((host.ROOT / "docs/openapi.json").read_text())
@@ -226,10 +227,45 @@ def test_answers_about_execs_and_files_fit(d, call):
     d.delete(at)
 
 
+def test_answers_about_contexts_fit(d, call):
+    b = d.create()["id"]
+    at, every = f"/v1/sandboxes/{b}/contexts", SB + "/contexts"
+    of = every + "/{context}"
+    c = call("post", at, every, {"language": "python", "cwd": "/tmp", "env": {"A": "b", "C": None}, "restrict": {"imports": ["os"]}, "output_limit": "1M"}, 201).json["id"]
+    call("post", at, every, {"language": "cobol"}, 400, question=False)
+    call("get", at, every, want=200)
+    call("get", f"{at}/{c}", of, want=200)
+    call("get", f"{at}/none", of, want=404)
+    call("post", f"{at}/{c}/execute", of + "/execute", {"code": "print(1)\n[1]", "timeout": 60, "env": {"A": None}}, 200)
+    call("post", f"{at}/{c}/execute", of + "/execute", {"code": "1 +"}, 200)
+    call("post", f"{at}/shell/execute", of + "/execute", {"code": "echo a"}, 200)
+    call("post", f"{at}/{c}/execute", of + "/execute", {}, 400, question=False)
+    call("post", f"{at}/{c}/complete", of + "/complete", {"code": "pri", "cursor": 3}, 200)
+    call("post", f"{at}/{c}/is_complete", of + "/is_complete", {"code": "if 1:"}, 200)
+    call("post", f"{at}/{c}/inspect", of + "/inspect", {"code": "print", "detail": 1}, 200)
+    call("get", f"{at}/{c}/history?last=1", of + "/history", want=200)
+    call("post", f"{at}/{c}/interrupt", of + "/interrupt", want=200)
+    call("post", f"{at}/{c}/restart", of + "/restart", want=200)
+    call("delete", f"{at}/{c}", of, want=204)
+    d.delete(f"/v1/sandboxes/{b}")
+
+
+def test_answers_of_a_run_fit(d, call):
+    at = "/v1/run"
+    call("post", at, at, {"code": "open('a.png', 'w').write(X)\n[1]", "files": {"b/c": "d", "e": {"base64": "AAAA"}}, "artifacts": ["*.png"],
+                          "env": {"X": "y", "Z": None}, "limits": {"memory": "256M", "cpus": 1}, "timeout": "30s", "network": "none"}, 200)
+    call("post", at, at, {"language": "bash", "code": "exit 3", "artifacts": True}, 200)
+    call("post", at, at, {"language": "cobol", "code": ""}, 400, question=False)
+    call("post", at, at, {"code": "1", "image": "none-such"}, 404)
+    call("post", at, at, {"code": "1", "packages": ["cloche-sample>=1"]}, 403)
+
+
 def test_answers_about_templates_and_pools_fit(d, call):
     one, every = "/v1/templates/{name}", "/v1/templates"
     call("put", "/v1/templates/doc", one, {"memory": "64M", "env": {"A": "b"}, "start": {"shell": "sleep 100"}, "description": "x", "network": "none"}, 201)
     call("put", "/v1/templates/doc", one, {"memory": "80M"}, 200)
+    call("put", "/v1/templates/doc-context", one, {"warm": {"context": "python", "timeout": 90}}, 201)
+    call("delete", "/v1/templates/doc-context", one, want=204)
     call("put", "/v1/templates/doc", one, {"name": "no"}, 400, question=False)
     call("put", "/v1/templates/doc", one, {"image": "none-such"}, 404)
     call("get", "/v1/templates/doc", one, want=200)
@@ -338,7 +374,41 @@ def test_answers_about_ports_fit(d, call):
     d.delete(f"/v1/sandboxes/{b}")
 
 
+def test_answers_about_images_and_operations_fit(d, call):
+    every, one = "/v1/images", "/v1/images/{image}"
+    octets = {"Content-Type": "application/octet-stream"}
+    made = call("post", "/v1/images/import?name=doc:1", "/v1/images/import", ia.docker([ia.rootfs()]), 201, headers=octets)
+    operation = made.headers["X-Cloche-Operation"]
+    call("post", "/v1/images/import?name=doc:2", "/v1/images/import", b"no archive", 422, headers=octets)
+    call("get", every, every, want=200)
+    call("get", "/v1/images/doc:1", one, want=200)
+    call("get", "/v1/images/none:1", one, want=404)
+    call("patch", "/v1/images/doc:1", one, {"public": True}, 200)
+    call("post", "/v1/images/doc:1/tag", one + "/tag", {"name": "doc:3"}, 201)
+    call("get", "/v1/images/doc:1/export", one + "/export", want=200)
+    call("get", "/v1/images/doc:1/outdated", one + "/outdated")
+    call("post", "/v1/images/pull", "/v1/images/pull", {"name": "registry.invalid/doc:1", "background": True}, 202)
+    call("post", "/v1/images/pull", "/v1/images/pull", {"name": "Doc"}, 400, question=False)
+    head = json.dumps({"dockerfile": "FROM doc:1\nENV A=1\n", "context": False, "tags": ["doc:4"]}).encode() + b"\n"
+    call("post", "/v1/images/build", "/v1/images/build", head, 200)
+    call("delete", "/v1/images/build/cache", "/v1/images/build/cache", want=200)
+    box = call("post", "/v1/sandboxes", "/v1/sandboxes", {"image": "doc:1"}, 201).json["id"]
+    call("post", f"/v1/sandboxes/{box}/commit", SB + "/commit", {"name": "doc:5"}, 201)
+    saved = d.post(f"/v1/sandboxes/{box}/checkpoints", {}).json["id"]
+    call("post", f"/v1/checkpoints/{saved}/commit", "/v1/checkpoints/{c}/commit", {"name": "doc:6"}, 201)
+    d.delete(f"/v1/checkpoints/{saved}")
+    d.delete(f"/v1/sandboxes/{box}")
+    call("get", "/v1/operations", "/v1/operations", want=200)
+    call("get", f"/v1/operations/{operation}", "/v1/operations/{o}", want=200)
+    call("get", f"/v1/operations/{operation}/events", "/v1/operations/{o}/events", want=200)
+    call("delete", f"/v1/operations/{operation}", "/v1/operations/{o}", want=409)
+    for x in d.get(every).json["images"]:
+        call("delete", "/v1/images/" + x["name"].replace("/", "+"), one, want=204)
+    call("post", "/v1/images/prune", "/v1/images/prune", want=200)
+    call("get", "/v1/images/usage?tenant=*", "/v1/images/usage", want=200)
+
+
 def test_nearly_every_operation_was_tried(call):
-    """Streams of events without an end are test_api_sandboxes.py's and test_watch.py's."""
+    """Streams of events without an end are test_api_sandboxes.py's and test_watch.py's, the WebSocket of contexts has its own tests."""
     missing = {(p, m) for p, m, _ in OPERATIONS} - {(p, m) for p, m, _ in call.seen}
-    assert missing == {("/v1/events", "get"), (SB + "/events", "get")}, missing
+    assert missing == {("/v1/events", "get"), (SB + "/events", "get"), (SB + "/contexts/{context}/attach", "get")}, missing

@@ -11,7 +11,7 @@ from api import agent_of, as_tenant, d, error, eventually, events, nothing_is_le
 
 @pytest.fixture
 def boxes(d):
-    """Ends what a test has made, whoever's it is."""
+    """Ends all sandboxes that a test has made, of every tenant."""
     yield
     for b in d.get("/v1/sandboxes?limit=1000&tenant=*").json["sandboxes"]:
         d.delete(f"/v1/sandboxes/{b['id']}")
@@ -59,7 +59,7 @@ def test_each_option_has_its_effect(d, boxes):
     ({"env": []}, 400, "invalid"), ({"metadata": {str(i): "" for i in range(65)}}, 400, "invalid"), ({"user": "nobody"}, 400, "invalid"), ({"user": "70000"}, 400, "invalid"),
     ({"workdir": "relative"}, 400, "invalid"), ({"workdir": "/a/../b"}, 400, "invalid"), ({"tmpfs": [{"path": "rel"}]}, 400, "invalid"), ({"tmpfs": [{}]}, 400, "invalid"),
     ({"tmpfs": [{"path": "/a", "more": 1}]}, 400, "invalid"), ({"hostname": "a b"}, 400, "invalid"), ({"hostname": "x" * 100}, 400, "invalid"),
-    ({"storage": "tape"}, 400, "invalid"), ({"image": "no-such"}, 404, "not_found"), ({"image": "../etc"}, 404, "not_found"),
+    ({"storage": "tape"}, 400, "invalid"), ({"image": "no-such"}, 404, "not_found"), ({"image": "../etc"}, 400, "invalid"),
     ({"isolation": "wasm"}, 501, "unsupported"), ({"isolation": "magic"}, 400, "invalid"), ({"network": "some"}, 400, "invalid"),
     ({"network": {"mode": "none", "x": 1}}, 400, "invalid"),
 ])

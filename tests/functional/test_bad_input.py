@@ -105,9 +105,18 @@ def test_with_json_the_error_is_an_object_too(name):
     r = run("--json", *WRONG[name])
     assert r.code == 125 and r.err.count(b"\n") == 1, r
     error = r.json["error"]
-    assert list(r.json) == ["error"] and list(error) == ["code", "message", "cause", "remedy", "request_id"], r
-    assert error["code"] in ("invalid", "not_found", "unsupported", "invalid_request"), r
+    assert list(r.json) == ["error"] and list(error) == ["code", "reason", "message", "cause", "remedy", "request_id"], r
+    assert error["code"] in ("invalid", "not_found", "unsupported", "refused"), r
     assert error["message"] and error["message"] in r.err.decode(), r
+
+
+@pytest.mark.parametrize("args, near", [(["run", "--memroy", "1G", "--", "true"], "did you mean --memory?"),
+                                        (["run", "--ttl=3s", "--", "true"], "did you mean --timeout?"),
+                                        (["rnu", "true"], "did you mean `cloche run`?"), (["images"], "did you mean `cloche image`?"),
+                                        (["ps"], "did you mean `cloche ls`?"), (["frobnicate"], "see `cloche --help`")])
+def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(args, near):
+    p = subprocess.run([CLOCHE, *args], capture_output=True, text=True, check=False, timeout=30)
+    assert p.returncode == 125 and near in p.stderr and p.stderr.count("\n") == 1, p
 
 
 def test_json_and_a_terminal_do_not_go_together():

@@ -12,7 +12,7 @@ from api import as_tenant, d, error, eventually, events, nothing_is_left_behind,
 
 @pytest.fixture
 def clean(d):
-    """Ends what a test has made, whoever's it is."""
+    """Ends all sandboxes that a test has made, of every tenant."""
     yield
     for b in d.get("/v1/sandboxes?limit=1000&tenant=*").json["sandboxes"]:
         d.delete(f"/v1/sandboxes/{b['id']}")

@@ -113,7 +113,7 @@ def test_where_nothing_runs_there_are_the_files(d, clean):
 
 
 def test_it_goes_on_through_many_generations(d, clean):
-    """Past the number of layers and of images that can stand on each other."""
+    """Above the maximal number of layers and of memory images that can be based on each other."""
     b = d.create(memory="128M", disk="64M")
     x = background(d, b, "i=0; while :; do i=$((i+1)); echo $i; echo $i >> log; sleep 0.02; done")
     seen = 0

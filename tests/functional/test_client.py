@@ -65,7 +65,7 @@ def test_a_socket_that_only_root_reaches_is_told_as_that(daemon):
 
 @pytest.fixture(scope="module")
 def secure(nothing_is_left_behind, tmp_path_factory):
-    """A daemon that speaks HTTPS with a certificate nobody knows."""
+    """A daemon that speaks HTTPS with a certificate of an unknown CA."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
                     "-subj", "/CN=cloche", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key.pem",

@@ -42,6 +42,15 @@ def test_the_guide_runs_from_its_beginning_to_its_end(daemon, folder):
         assert daemon.cli(*what.split()).code == 0
 
 
+def test_the_page_about_images_runs_from_its_beginning_to_its_end(daemon, tmp_path):
+    env = {**daemon.environment(), "PATH": f"{host.BUILD}:/usr/bin:/bin"}
+    scripts = re.findall(r"^```sh\n(.*?)^```$", (host.ROOT / "docs/images.md").read_text(), re.M | re.S)
+    assert len(scripts) >= 3
+    for script in scripts:
+        r = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        assert r.returncode == 0, f"{script}\n{r.stdout}{r.stderr}"
+
+
 def help_of(*words):
     r = subprocess.run([host.CLOCHE, *words], capture_output=True, text=True, timeout=60)
     return r.stdout + r.stderr

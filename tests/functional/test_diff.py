@@ -70,7 +70,8 @@ def test_any_two_states(d, clean):
 
 
 def test_folders_of_the_writable_layer_alone_are_no_change(d, clean):
-    """Overlay tells 1 as the link count of a merged folder: one that was written to and in which a layer has something."""
+    """Overlay reports 1 as the link count of a merged folder: one that was written to and of which a layer has a
+    part."""
     b = d.create()
     links = "for f in /tmp /var/tmp ~; do touch $f/x; rm $f/x; stat -c %h $f; done | tr '\\n' ' '"
     assert sh(d, b, links) == "2 2 2"
@@ -167,7 +168,7 @@ def test_read_only_roots_and_a_changed_system(d, clean):
 
 
 def test_the_cost_does_not_grow_with_the_image(d, clean):
-    """The host's /usr is below: gigabytes, which nobody reads."""
+    """The host's /usr is below: gigabytes, which must not be read."""
     b = d.create(user="root")
     sh(d, b, "echo x > /root/x")
     best = 1

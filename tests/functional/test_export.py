@@ -414,7 +414,7 @@ def test_the_death_of_the_daemon_in_the_middle_leaves_nothing(golden):
 
 
 def test_an_image_of_ones_own():
-    """A small one: busybox, and a big file nobody reads."""
+    """A small image: busybox, and a big file that is never read."""
     root = pathlib.Path("/var/tmp") / f"cloche-test-images-{os.getpid()}"
     image = root / "tiny"
     for folder in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", "home/user", "usr", "var", "run", "data"):

@@ -68,7 +68,7 @@ def optional(side, call):
 # ---- the ground the runs stand on -----------------------------------------------------------------------------------
 
 class Ground:
-    """Stands in the private /tmp of conftest.py; whoever is orphaned becomes our child, so that nobody hides."""
+    """Runs in the private /tmp of conftest.py; orphans become children of this process, so that all are found."""
 
     def __init__(self):
         # Not in /tmp: the skeleton's devices and idmapped layers need a filesystem that allows both.
@@ -194,7 +194,7 @@ def children(pid):
 
 
 def status(pid, agent=False):
-    """How it is confined. The agent is on any processor, but for the moment in which it starts somebody."""
+    """How the agent is confined. It may use any processor, except for the moment in which it starts a command."""
     text = read(f'/proc/{pid}/status')
     wanted = ('NoNewPrivs', 'Seccomp', 'Seccomp_filters', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'Groups',
               'Uid', 'Gid', 'Cpus_allowed')

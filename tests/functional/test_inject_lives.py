@@ -1,4 +1,5 @@
-"""What egress adds goes on through restarts, forks, sleep and restores, with the CA the sandbox knows, and ends with its secret."""
+"""Egress continues to inject secrets after restarts, forks, hibernation and restores, with the CA the
+sandbox knows, until the secret ends."""
 import pytest
 
 import host

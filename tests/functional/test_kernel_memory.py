@@ -100,7 +100,8 @@ WRITABLE = ("/tmp", "/var/tmp", "/run/lock")
 
 @pytest.mark.parametrize("options", [(), ("--user", "root"), ("--storage", "disk"), ("--workdir", "/srv", "--user", "root")])
 def test_folders_where_programs_write_are_not_merged(options):
-    """So no listings of them are kept. Overlay tells 1 as the link count of a merged folder, and merges one when it is first written to."""
+    """So no listings of them are kept. Overlay reports 1 as the link count of a merged folder, and merges one when it
+    is first written to."""
     r = run(*options, "--", "sh", "-c", 'for f; do touch "$f/x" && rm "$f/x"; done 2>/dev/null; stat -c "%h %a %u %g" "$@"', "sh", *WRITABLE,
             "/root" if "root" in options else "/home/user", ".")
     home = "2 700 0 0\n" if "root" in options else "2 755 1000 1000\n"

@@ -1,12 +1,14 @@
 """What the limits look like from inside, and that they hold."""
 import json
 import os
+import pathlib
 import re
 import subprocess
+import time
 
 import pytest
 
-from host import one_line, python, run, sh
+from host import CLOCHE, one_line, python, run, sh
 
 MIB = 1 << 20
 
@@ -115,11 +117,30 @@ def test_disk_storage_does_not_hold_what_another_sandbox_wrote():
 
 
 def test_block_io_is_limited_or_refused():
-    r = run("--json", "--io-bps", "10M", "--", "true")
+    r = run("--json", "--storage", "disk", "--io-bps", "10M", "--", "true")
     if r.code == 125:
         assert "io" in r.json["error"]["message"] and r.json["error"]["remedy"], r
     else:
         assert "10485760" in r.json["enforced"]["io"], r
+
+
+def test_io_is_limited_on_a_disk_of_its_own_only():
+    """A page of /usr that a limit holds up would be one that no program of the host could read."""
+    assert "own disk" in one_line(run("--io-bps", "10M", "--", "true"), 125)
+    assert "at least 1M" in one_line(run("--storage", "disk", "--io-bps", "3", "--", "true"), 125)
+    usr = os.stat("/usr").st_dev
+    with subprocess.Popen([CLOCHE, "run", "--storage", "disk", "--io-bps", "10M", "--", "sleep", "60"]) as p:
+        def limits():
+            roots = [pathlib.Path("/sys/fs/cgroup")]
+            files = [f for root in roots for name in ("blkio.throttle.read_bps_device", "io.max") for f in root.rglob(name)]
+            return [line for f in files for line in f.read_text().splitlines() if "10485760" in line]
+        try:
+            end = time.monotonic() + 20
+            while not (seen := limits()) and p.poll() is None and time.monotonic() < end:
+                time.sleep(0.1)
+            assert p.poll() is not None or (seen and not any(x.startswith(f"{os.major(usr)}:{os.minor(usr)} ") for x in seen)), seen
+        finally:
+            p.terminate()
 
 
 @pytest.mark.parametrize("limit", ["--memory", "--pids", "--cpus", "--disk", "--inodes", "--nofile", "--timeout",
@@ -222,7 +243,8 @@ print(libc.inotify_init() >= 0, libc.timer_create(1, None, ctypes.byref(timer)) 
 
 @pytest.mark.parametrize("user", ["user", "root"])
 def test_what_the_kernel_counts_per_user_is_not_shared(popen, user):
-    """Inotify instances and queued signals: who takes all takes them from nobody else, nor from the host."""
+    """Inotify instances and queued signals: a sandbox that uses all of its own takes none from other sandboxes, nor
+    from the host."""
     p = popen("--nofile", "4096", "--user", user, "--", "/usr/bin/python3", "-c", GREEDY)
     taken = [int(n) for n in p.stdout.readline().split()]
     assert 0 < taken[0] < 2000 and 0 < taken[1] < 1000000  # both ended at a limit

@@ -16,7 +16,7 @@ def state():
 
 
 def script(name, prefix):
-    """What `make install` and `make uninstall` call; not by make, which would build beside whoever else does."""
+    """The scripts of `make install` and `make uninstall`; not by make, which would build while others build."""
     p = subprocess.run([SCRIPTS / name], capture_output=True, text=True, env={**os.environ, "BUILD": str(host.BUILD), "PREFIX": str(prefix)})
     assert p.returncode == 0, p
 
@@ -57,7 +57,7 @@ def test_a_part_is_run_with_the_programs_that_it_needs():
 
 
 def test_sudo_gets_command_and_settings_and_gives_the_exit_code(tmp_path):
-    """sudo forgets the environment; here it also tells what it was asked for, since it has no power."""
+    """sudo drops the environment; this one also prints its arguments, since it has no rights."""
     sudo = tmp_path / "bin" / "sudo"
     sudo.parent.mkdir()
     sudo.write_text('#!/bin/sh\necho "sudo $1" >&2\nexec env -i "$@"\n')

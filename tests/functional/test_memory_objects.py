@@ -605,7 +605,7 @@ LEFT_BEHIND = {
 
 
 def test_what_one_has_from_when_he_was_root(d, clean):
-    """A file or folder that could not be opened again is refused; the folder he stands in is none of them (su)."""
+    """A file or folder that could not be opened again is refused, but not the working folder (su)."""
     b = d.create(user="root")
     drop = "; os.setgroups([]); os.setgid(1000); os.setuid(1000)\ngate()\nprint(os.getuid(), os.getcwd())\n"
     for text, reason in LEFT_BEHIND.items():

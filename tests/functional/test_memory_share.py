@@ -1,4 +1,4 @@
-"""Many sandboxes from one memory image: they share what none of them has changed, and nobody can tell."""
+"""Many sandboxes from one memory image: they share unchanged pages, and programs cannot notice that."""
 import os
 import pathlib
 import signal
@@ -54,7 +54,7 @@ while True:
 
 
 class Copy:
-    """A sandbox that the program goes on in."""
+    """A sandbox in which the program continues."""
 
     def __init__(self, d, box):
         self.d, self.id, self.asked = d, box["id"], 0
@@ -85,7 +85,7 @@ class Copy:
         raise AssertionError(f"{self.id}: no process {self.inside}")
 
     def private(self):
-        """KiB that nobody else has."""
+        """KiB that no other process has."""
         text = pathlib.Path(f"/proc/{self.pid()}/smaps_rollup").read_text()
         return sum(int(x.split()[1]) for x in text.splitlines() if x.startswith("Private_Dirty"))
 
@@ -143,7 +143,7 @@ def ended(pid):
 
 @pytest.fixture(scope="module")
 def source(d):
-    """A checkpoint of the program, and one copy that shares nothing: nobody had asked for many."""
+    """A checkpoint of the program, and one copy that shares nothing: the request was for a single one."""
     box = d.post("/v1/sandboxes", {}).json
     r = d.post(f"/v1/sandboxes/{box['id']}/execs", {"cmd": ["/usr/bin/python3", "-c", PROGRAM], "background": True})
     assert r.status == 201, r

@@ -219,6 +219,8 @@ def test_sockets_are_the_same_in_copies_forks_and_after_waking(d, clean, group):
 REFUSED = {
     "pending with data": ("s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); c.send(b'x')", "has not accepted yet|has unaccepted connections"),
     "pending and gone": ("s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname()).close()", "has not accepted yet|has unaccepted connections"),
+    "not in its listener's queue": ("s = socket.socket(); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 60); s.bind(('127.0.0.1', 0)); s.listen(7); "
+                                    "c = socket.create_connection(s.getsockname())", "cannot accept yet"),
     "error": ("s = socket.socket(); s.setblocking(False); s.connect_ex(('127.0.0.1', 1)); select.select([], [s], [], 30)", "with an unread error"),
     "netlink": ("s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); s.send(struct.pack('=IHHII', 32, 18, 0x301, 7, 0) + bytes(16)); select.select([s], [], [], 30)",
                 r"netlink socket \(descriptor \d+\) with unread messages"),

@@ -86,7 +86,7 @@ def test_openapi_typescript_has_every_operation(tools, tmp_path):
     (tmp_path / "use.ts").write_text(
         'import type { components, operations } from "./api";\n'
         'type Create = components["schemas"]["SandboxCreate"];\n'
-        'export const create: Create = { memory: "1G", network: { allow: ["pypi.org"] }, tmpfs: [{ path: "/t", size: 1 }] };\n'
+        'export const create: Create = { memory: "1G", network: { allow: ["packages.example"] }, tmpfs: [{ path: "/t", size: 1 }] };\n'
         'export const exec: components["schemas"]["ExecCreate"] = { shell: "true" };\n'
         'export const id: operations["getSandbox"]["parameters"]["path"]["id"] = "a";\n')
     code, out = npx(tools, "tsc", "--strict", "--noEmit", tmp_path / "use.ts")

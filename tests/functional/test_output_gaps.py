@@ -1,4 +1,4 @@
-"""Output that was not kept: every reader is told how much is missing and where, and offsets count all bytes there were."""
+"""Output that was not kept: every reader learns how much is missing and where, and offsets count all bytes ever written."""
 import json
 
 import pytest

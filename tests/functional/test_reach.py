@@ -96,7 +96,7 @@ def test_the_api_process_holds_descriptors_of_known_kinds_only(d):
     d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["sleep", "1000"], "background": True})
     d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["sleep", "1000"], "background": True, "tty": True})
     d.put(f"/v1/sandboxes/{b['id']}/files?path=/home/user/a", b"x")
-    known = re.compile(rf"(socket|pipe):\[|anon_inode:|/memfd:|/dev/null$|/dev/(pts/)?ptmx$|{re.escape(str(d.data))}/|/.*/x\d+/(tasks|cgroup\.procs)$|/proc/{d.children()['api']}/|{re.escape(str(host.BUILD))}/cloche-tar$|/etc/ssl/")
+    known = re.compile(rf"(socket|pipe):\[|anon_inode:|/memfd:|/dev/null$|/dev/(pts/)?ptmx$|{re.escape(str(d.data))}/|/.*/x\d+/(tasks|cgroup\.procs)$|/proc/{d.children()['api']}/|{re.escape(str(host.BUILD))}/cloche-(tar|shell-kernel|devices)$|/etc/ssl/")
     for fd, to in links(d.children()["api"]).items():
         assert fd < 3 or known.match(to), (fd, to)
 

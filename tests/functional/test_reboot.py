@@ -1,4 +1,4 @@
-"""Sandboxes whose files are on a disk: they outlive a reboot, their first process, and whoever dies on the way."""
+"""Sandboxes whose files are on a disk: they outlive a reboot, their first process, and every process that is killed meanwhile."""
 import os
 import pathlib
 import shutil

@@ -227,7 +227,7 @@ def test_a_layer_that_nobody_knows_is_put_aside():
 
 
 def test_a_layer_that_is_finished_after_its_daemon_died_goes_away():
-    """The warden goes on with what it was asked for; the daemon that comes next looks around before that is done."""
+    """The warden finishes the request; the next daemon looks at the sandboxes before that."""
     with Daemon() as d:
         box = d.create()["id"]
         late = d.post(f"/v1/sandboxes/{box}/checkpoints", {}).json["id"]
@@ -264,7 +264,7 @@ def test_a_recovery_that_was_interrupted_keeps_a_database_and_its_log_together()
 
 
 def test_a_disk_that_nobody_knows_is_put_aside():
-    """As with layers: one whose sandbox was deleted, also while nobody was there to remove it, is not."""
+    """As with layers: the disk of a deleted sandbox is removed, even if the daemon was down when it was deleted."""
     with Daemon() as d:
         boxes = [d.create(storage="disk", disk="8M")["id"] for _ in range(2)]
         notes = d.data / "notes"

@@ -18,7 +18,7 @@ PROGRAMS = ["cloche", "cloche-agent", "cloche-seccomp", "cloche-probe", "cloche-
 
 @pytest.fixture(scope="module")
 def place():
-    """The programs where anybody can run them, and a home of the user's own."""
+    """The programs in a folder where every user can run them, and a home of the user's own."""
     folder = pathlib.Path("/tmp/cloche-test-rootless")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -150,7 +150,7 @@ def test_kill_9_leaves_nothing(place):
 
 
 def test_without_user_namespaces_it_says_exactly_why(place):
-    """A filter that refuses unshare stands for a host that forbids them."""
+    """A filter that refuses unshare simulates a host that forbids user namespaces."""
     code = ("import ctypes, os, struct, sys\n"
             "l = ctypes.CDLL(None, use_errno=True)\n"
             "nr = {'x86_64': 272, 'aarch64': 97}[os.uname().machine]\n"

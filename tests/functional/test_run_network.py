@@ -1,4 +1,4 @@
-"""`cloche run` with a network: what is allowed is reached, what is refused is told, and nothing of it stays."""
+"""`cloche run` with a network: allowed hosts are reached, refusals are reported, and nothing of it stays."""
 import contextlib
 import http.server
 import os

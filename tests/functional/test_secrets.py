@@ -72,7 +72,7 @@ def test_set_rotate_list_and_delete_never_tell_the_value(d):
 
 
 def memory_has(pid, text):
-    """Whether that stands anywhere in what a process can write to."""
+    """Whether that is in any memory that a process can write to."""
     with open(f"/proc/{pid}/maps", encoding="ascii") as maps, open(f"/proc/{pid}/mem", "rb") as mem:
         for line in maps:
             at, rights = line.split()[:2]
@@ -266,7 +266,8 @@ def test_nothing_of_it_is_in_the_data_folder(d):
     x = d.post(f"/v1/sandboxes/{b['id']}/execs", {"cmd": ["/bin/sh", "-c", "cat /run/secrets/KEY; echo; yes | head -c 200000"], "background": True}).json
     d.get(f"/v1/sandboxes/{b['id']}/execs/{x['id']}/wait?timeout=30")
     told = d.exec(b["id"], "/bin/echo", value)
-    assert told["cmd"] == ["/bin/echo", "***"] and told["stdout"] == "***\n"
+    kept = d.get(f"/v1/sandboxes/{b['id']}/execs/{told['id']}").json
+    assert "cmd" not in told and kept["cmd"] == ["/bin/echo", "***"] and told["stdout"] == "***\n"
     r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"name": "one"})
     assert r.status == 201, r
     assert os.stat(d.data / "secrets.key").st_mode & 0o7777 == 0o600
@@ -549,7 +550,7 @@ def test_the_client_sets_lists_and_removes(d, tmp_path):
 
 
 def test_values_a_sandbox_may_show_are_few_enough_to_be_looked_for(d):
-    """Whoever sets secrets must not keep the process busy that serves everybody, nor fill its memory."""
+    """A client that sets secrets must not block the process that serves all clients, nor fill its memory."""
     def api_rss():
         with open(f"/proc/{d.children()['api']}/status") as f:
             return next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
@@ -580,7 +581,7 @@ def test_values_a_sandbox_may_show_are_few_enough_to_be_looked_for(d):
 
 
 def test_an_imported_file_has_no_say_in_whose_secrets_go_where(d):
-    """Who is given a checkpoint's file and restores it would give its maker the secrets of the same names."""
+    """Otherwise the restore of another user's checkpoint file would give its author the secrets of the same names."""
     put(d, "K", VALUE)
     box = d.create(network={"allow": ["thief.test"]}, secrets=[{"name": "K", "as": "env"}, {"name": "K", "as": "header", "to": "thief.test"}])
     made = d.post(f"/v1/sandboxes/{box['id']}/checkpoints", {})

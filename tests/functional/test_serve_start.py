@@ -334,6 +334,39 @@ def test_checkpoints_and_output_leave_room_for_others_to_work(serve, place):
     shutil.rmtree(state_folder(disk / "data"), ignore_errors=True)
 
 
+@pytest.fixture
+def programs(monkeypatch):
+    """Copies of all programs, to be replaced; and an empty cache, on a file system that allows device nodes."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="cloche-test-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    for program in host.BUILD.glob("cloche*"):
+        if program.is_file():
+            shutil.copy2(program, folder)
+    monkeypatch.setattr(host, "CLOCHE", folder / "cloche")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_without_what_sandboxes_start_from_it_says_why_and_leaves_nothing(serve, place, programs):
+    cache, files = programs / "cache", programs / "cloche-files"
+    files.unlink()
+    env = os.environ | {"CLOCHE_CACHE": str(cache)}
+    for instead, says in ((None, b"cloche-files is not installed"), ("/etc/hostname", b"start cloche-files"), ("/bin/false", b"ended without an answer")):
+        if instead:
+            shutil.copyfile(instead, files)
+            files.chmod(0o755)
+        p = subprocess.run([str(host.CLOCHE), "serve", "--data", str(place / "data")], stdin=subprocess.DEVNULL, capture_output=True,
+                           timeout=PATIENCE, env=env, check=False)
+        assert p.returncode == 125 and says in p.stderr, p
+        assert not list(cache.iterdir())
+    files.unlink()
+    shutil.copy2(host.BUILD / "cloche-files", files)
+    serve(env=env)
+    image, = cache.glob("host-*")
+    assert stat.S_ISCHR((image / "dev/null").stat().st_mode) and (image / "root/home/user").stat().st_uid == 1000
+    assert not list(cache.glob("new-*"))
+
+
 def test_a_second_daemon_waits_and_is_refused(serve, place):
     d = serve()
     start = time.monotonic()

@@ -10,7 +10,7 @@ from api import HASH, as_tenant, d, error, events, nothing_is_left_behind, token
 
 @pytest.fixture(autouse=True)
 def clean(d):
-    """Ends what a test has made, whoever's it is."""
+    """Ends all sandboxes that a test has made, of every tenant."""
     yield
     for p in d.get("/v1/pools?tenant=*").json["pools"]:
         d.delete(f"/v1/pools/{p['name']}?tenant={p['tenant']}")
@@ -155,7 +155,7 @@ def test_keys_and_idempotency_work_with_templates(d):
 
 
 def test_nothing_gets_in_by_a_template(d):
-    """What only an admin may ask for is the admin's, also when it stands in a template."""
+    """Options for admins only are refused to others, also when they are in a template."""
     other = as_tenant(d, "lift-t")
     error(other.put("/v1/templates/free", {"memory": 0}), 400, "invalid")
     assert d.put("/v1/templates/free?tenant=lift-t", {"memory": 0}).status == 201
@@ -276,5 +276,5 @@ def test_only_the_tenants_own_checkpoints_will_do(d, checkpoints):
     c = golden(d)
     error(other.put("/v1/templates/mine", {"checkpoint": c["id"]}), 404, "not_found")
     error(d.put("/v1/templates/mine?tenant=gold-t", {"checkpoint": c["id"]}), 404, "not_found")
-    error(d.put("/v1/templates/mine", {"checkpoint": c["id"], "image": "other"}), 404, "not_found")
+    error(d.put("/v1/templates/mine", {"checkpoint": c["id"], "image": "other"}), 400, "invalid")
     error(d.put("/v1/templates/mine", {"checkpoint": c["id"], "read_only": True}), 400, "invalid")

@@ -90,7 +90,7 @@ class Files:
         assert (vm / "kernel").exists(), "make test PARTS='aarch64 vm-arm64'"
         self.kernel = vm / "kernel"
         parts = [(vm / "modules.cpio").read_bytes()]
-        for name, program in (("init", "cloche-guest"), ("cloche-agent", "cloche-agent")):
+        for name, program in (("init", "cloche-guest"), ("cloche-agent", "cloche-agent"), ("cloche-layers", "cloche-layers")):
             parts.append(cpio_entry(name, 0o100755, (CROSS / program).read_bytes()))
         self.initrd = memfd("initrd", data=b"".join(parts) + cpio_entry("TRAILER!!!", 0))
         tree = folder / "tree"

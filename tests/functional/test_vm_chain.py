@@ -1,4 +1,4 @@
-"""Checkpoints of one machine without an end: disks are joined, nothing of it is lost, and whoever dies meanwhile takes nothing along."""
+"""Checkpoints of one machine without an end: disks are joined, nothing is lost, not even if a process is killed meanwhile."""
 import os
 import pathlib
 import signal
@@ -108,7 +108,7 @@ def test_who_dies_while_disks_are_joined_takes_nothing_along(tier, clean, who): 
 
 
 def test_a_paused_machine_is_sealed_without_an_end_and_stays_paused(tier, clean):  # noqa: F811
-    """With a throttle, which stands above its disks."""
+    """With a throttle, which is above its disks."""
     b = tier.create(io_bps="50M")
     step(tier, b, 1)
     x = tier.start(b, "i=0; while :; do i=$((i+1)); echo $i > ticks; done")

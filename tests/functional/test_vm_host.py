@@ -232,6 +232,35 @@ def test_a_machine_in_the_making_ends_at_a_signal(image, popen, tmp_path, what, 
     assert not [f for f in left if f.endswith(".part")], left
 
 
+def process_of(name, parent):
+    for pid in host.children(parent):
+        try:
+            if pathlib.Path(f"/proc/{pid}/comm").read_text() == name + "\n":
+                return pid
+        except OSError:
+            pass
+    return None
+
+
+def test_what_makes_images_may_do_only_that_and_when_it_is_killed_nothing_stays(popen, tmp_path):
+    env = remember_no_kvm(tmp_path / "cache")
+    p = popen("--isolation", "vm", "--", "true", env=env)
+    wait_for(lambda: list((tmp_path / "cache/vm").glob("*.erofs.part")), BOOT, "a disk image in the making")
+    maker = process_of("cloche-vm-files", p.pid)
+    mkfs = process_of("mkfs.erofs", maker)
+    for pid in (maker, mkfs):
+        status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+        assert {int(status[x], 16) for x in ("CapPrm", "CapEff")} == {1 << 2}, status  # DAC_READ_SEARCH
+        assert int(status["CapInh"], 16) == int(status["CapAmb"], 16) == 0, status
+        assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2", status
+    os.kill(maker, signal.SIGKILL)
+    _, err = p.communicate(timeout=BOOT)
+    assert p.returncode == 125 and b"cloche-vm-files ended without an answer" in err, (p.returncode, err)
+    wait_for(lambda: not pathlib.Path(f"/proc/{mkfs}/exe").exists(), 20, "the end of mkfs.erofs")
+    left = [f.name for f in (tmp_path / "cache/vm").iterdir()]
+    assert not [f for f in left if f.endswith(".part")], left
+
+
 def test_a_shell_that_never_ends_is_in_no_clone(image, tmp_path):
     """A template runs /bin/sh once before it is saved: whatever that is, it is gone then."""
     strange = tmp_path / "strange"

@@ -17,8 +17,8 @@ from daemon import Daemon
 from small_image import machine_image
 from tier_suite import COUNT, LONG, Tier, clean, numbers  # noqa: F401
 
-PROGRAMS = ["cloche", "cloche-agent", "cloche-client", "cloche-dump", "cloche-egress", "cloche-guest", "cloche-serve", "cloche-tar", "cloche-vmm",
-            "cloche-warden"]
+PROGRAMS = ["cloche", "cloche-agent", "cloche-client", "cloche-dump", "cloche-egress", "cloche-files", "cloche-guest", "cloche-layers", "cloche-serve", "cloche-tar", "cloche-vm-files", "cloche-vmm",
+            "cloche-warden", "cloche-watch"]
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +278,7 @@ def ends(evil, b, x, seconds):
 
 @pytest.fixture(scope="module")
 def deaf(evil):
-    """Begun first: its end takes time, but nobody's processor."""
+    """Started first, since its end takes time, but no processor."""
     return *obey(evil, "deaf"), time.monotonic()
 
 

@@ -57,7 +57,7 @@ def test_node_sizes_itself_by_the_limit():
 
 
 def test_sort_spills_to_disk_before_the_limit_kills_it():
-    """GNU sort asks sysinfo(2), which tells the host's memory, and the limit RLIMIT_RSS, which is only a hint."""
+    """GNU sort asks sysinfo(2), which reports the host's memory, and the limit RLIMIT_RSS, which is only a hint."""
     r = sh("ulimit -Sm; ulimit -Hm; seq 3000000 > /tmp/n && LC_ALL=C sort -r -o /tmp/o /tmp/n && tail -n 1 /tmp/o", "--memory", "48M", "--storage", "disk", "--disk", "500M")
     assert (r.code, r.text) == (0, f"{36 << 10}\nunlimited\n1\n"), r
 

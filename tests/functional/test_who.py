@@ -6,7 +6,7 @@ import pytest
 
 from host import ROOT, agent_of, one_line, python, run, sh, wait_for
 
-PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/cloche/bin"
 ROOT_CAPS = {"chown": 0, "dac_override": 1, "fowner": 3, "fsetid": 4, "kill": 5, "setgid": 6, "setuid": 7,
              "net_bind_service": 10, "setfcap": 31}
 
@@ -21,6 +21,12 @@ def test_the_environment_is_only_what_we_say():
     secret = dict(os.environ, SECRET="x", LD_PRELOAD="/x.so", LC_ALL="C", TERM="xterm")
     assert environment(env=secret) == ["HOME=/home/user", "LANG=C.UTF-8", PATH, "USER=user"]
     assert environment("--user", "root", env=secret) == ["HOME=/root", "LANG=C.UTF-8", PATH, "USER=root"]
+
+
+def test_python_is_there_by_both_names():
+    """Debian has a package for the shorter one alone."""
+    assert run("--", "python", "-c", "import sys; print(sys.version_info[0])").text == "3\n"
+    assert run("--", "/bin/sh", "-c", "python -V; command -v python").code == 0
 
 
 def test_an_empty_environment_of_ours_changes_nothing():
@@ -64,7 +70,7 @@ def test_root_has_the_few_capabilities_of_package_managers_and_no_more():
 
 
 def test_what_root_may_inherit_gains_another_user_nothing():
-    """Root's are inheritable, and stay so when it becomes somebody else: no file gives them back."""
+    """Root's capabilities are inheritable, and stay so when it changes its user: no file gives them back."""
     caps = sum(1 << bit for bit in ROOT_CAPS.values())
     name = "/tmp/cat"
     mark = f"import os, shutil, struct; shutil.copy('/usr/bin/cat', '{name}'); os.setxattr('{name}', 'security.capability', " \

@@ -58,7 +58,9 @@ static void large_buffers(int fd)
 
 static struct sockaddr_in loopback(uint16_t port)
 {
-	return (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	return (struct sockaddr_in){ .sin_family = AF_INET,
+				     .sin_port = htons(port),
+				     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 }
 
 /* A datagram socket that nobody reads, to send to. */
@@ -204,7 +206,9 @@ static void errors(int icmp)
 	while (!over()) {
 		int fd = socket(icmp ? AF_INET : AF_INET6, SOCK_DGRAM, 0), one = 1;
 		struct sockaddr_in to = loopback(9);
-		struct sockaddr_in6 to6 = { .sin6_family = AF_INET6, .sin6_port = htons(9), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+		struct sockaddr_in6 to6 = { .sin6_family = AF_INET6,
+					    .sin6_port = htons(9),
+					    .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 
 		if (fd < 0)
 			return;
@@ -229,7 +233,10 @@ static void answers(void)
 		struct {
 			struct nlmsghdr h;
 			struct rtgenmsg g;
-		} q = { { .nlmsg_len = NLMSG_LENGTH(sizeof(struct rtgenmsg)), .nlmsg_type = RTM_GETLINK, .nlmsg_flags = NLM_F_REQUEST }, { AF_UNSPEC } };
+		} q = { { .nlmsg_len = NLMSG_LENGTH(sizeof(struct rtgenmsg)),
+			  .nlmsg_type = RTM_GETLINK,
+			  .nlmsg_flags = NLM_F_REQUEST },
+			{ AF_UNSPEC } };
 		struct ifinfomsg_ask {
 			struct nlmsghdr h;
 			struct {
@@ -238,7 +245,8 @@ static void answers(void)
 				int index;
 				unsigned flags, change;
 			} i;
-		} one = { { .nlmsg_len = sizeof(one), .nlmsg_type = RTM_GETLINK, .nlmsg_flags = NLM_F_REQUEST }, { .index = 1 } };
+		} one = { { .nlmsg_len = sizeof(one), .nlmsg_type = RTM_GETLINK, .nlmsg_flags = NLM_F_REQUEST },
+			  { .index = 1 } };
 		int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
 
 		(void)q;
@@ -268,15 +276,42 @@ static void multicast(void)
 	}
 }
 
-static void stamps_message(void) { stamps(0, 0); }
-static void stamps_option(void) { stamps(1, 0); }
-static void stamps_hidden(void) { stamps(0, 1); }
-static void accept_queue(void) { accepts(0); }
-static void accept_reset(void) { accepts(1); }
-static void pairs_open(void) { pairs(0); }
-static void pairs_orphans(void) { pairs(1); }
-static void errors_own(void) { errors(0); }
-static void errors_icmp(void) { errors(1); }
+static void stamps_message(void)
+{
+	stamps(0, 0);
+}
+static void stamps_option(void)
+{
+	stamps(1, 0);
+}
+static void stamps_hidden(void)
+{
+	stamps(0, 1);
+}
+static void accept_queue(void)
+{
+	accepts(0);
+}
+static void accept_reset(void)
+{
+	accepts(1);
+}
+static void pairs_open(void)
+{
+	pairs(0);
+}
+static void pairs_orphans(void)
+{
+	pairs(1);
+}
+static void errors_own(void)
+{
+	errors(0);
+}
+static void errors_icmp(void)
+{
+	errors(1);
+}
 
 static const struct {
 	const char *name;

@@ -39,7 +39,7 @@ def attempt(fn, *args):
 
 
 def read_all(s, limit=65536):
-    """Up to its end; an abrupt one is told behind what came before."""
+    """Reads up to the end; an abrupt one is reported after the bytes before it."""
     got = b""
     try:
         while len(got) < limit:

@@ -1,4 +1,4 @@
-"""A tenant, and the code in its sandbox, that mean harm to the daemon: what they may take is bounded, and nobody waits for them for ever."""
+"""A hostile tenant, and hostile code in its sandbox, against the daemon: what they may take is bounded, and no other request waits for them for ever."""
 import ctypes
 import fcntl
 import http.client
@@ -181,7 +181,8 @@ def test_a_tenant_lifts_no_limit_and_sees_no_counts_of_others(d, mallory, victim
 
 
 def agents_copies(pid):
-    """Descriptors of ours for the pipes that process @pid and an agent both hold: what somebody who took the agent over has."""
+    """Descriptors of this process for the pipes that process @pid and an agent both hold: what an attacker in the
+    agent has."""
     libc = ctypes.CDLL(None, use_errno=True)
     theirs = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
     for proc in pathlib.Path("/proc").glob("[0-9]*"):

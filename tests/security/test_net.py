@@ -64,7 +64,7 @@ class Box:
 
 @pytest.fixture(scope="module")
 def allow(d, w):
-    """Names, by exact rules; two of them belong to addresses that nobody may reach."""
+    """Names, by exact rules; two of them belong to addresses that no sandbox may reach."""
     port = w.host.port
     return Box(d, w, {"allow": ["web.test", "echo.test:7", f"inside.test:80,{port}", "imds.test", f"rebound.test:80,{port}", "mixed.test"]})
 
@@ -377,7 +377,7 @@ def test_no_option_makes_a_socket_mightier(allow, user):
 
 @pytest.mark.parametrize("user", ["user", "root"])
 def test_the_ports_of_the_way_out_can_not_be_taken(allow, user):
-    """Not even by who is root inside: whoever could would answer for the others' names."""
+    """Not even as root inside: otherwise one sandbox could answer for the names of others."""
     calls = [("bound", f, k, a, p) for f, a in ((2, "0.0.0.0"), (2, "198.18.0.1"), (10, "::"), (2, "127.0.0.1")) for k, p in ((1, 1), (1, 53), (2, 53))]
     for call, got in zip(calls, allow.inside(*calls, user=user)):
         assert got.startswith("refused"), (call, got)

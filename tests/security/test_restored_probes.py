@@ -27,7 +27,7 @@ def woken(d, box):
 
 
 def source(d, shared, user):
-    """A sandbox with a process that becomes the probe when it is told to."""
+    """A sandbox with a process that becomes the probe on request."""
     b = d.create(user=user, memory="128M", pids=64, output_limit="4M", workdir="/home/user",
                  mounts=[{"source": str(shared), "target": "/ro", "read_only": True}])["id"]
     bring(d, b)

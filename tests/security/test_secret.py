@@ -25,7 +25,7 @@ def d():
 
 
 def processes(mark):
-    """All of the pid namespace in which somebody has @mark among its arguments."""
+    """All processes of a pid namespace in which one has @mark among its arguments."""
     spaces = {}
     for p in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -37,7 +37,7 @@ def processes(mark):
 
 
 def secret(pid):
-    """From the filter itself: whoever may look at that needs no doors."""
+    """From the filter itself: a process that may look at that needs no other hole."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2
     libc.ptrace.restype = ctypes.c_long

@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { Checkpoints } from './checkpoints.js';
+import { runOnce, type RunOptions, type RunResult } from './contexts.js';
 import { collect, get, Transport } from './http.js';
 import { followEvents, Sandbox } from './sandbox.js';
+import { Images } from './images.js';
 import { Secrets } from './secrets.js';
 import { Pools, Templates } from './templates.js';
 import type {
@@ -39,6 +41,7 @@ export interface ClocheOptions {
 export class Cloche {
   readonly sandboxes: Sandboxes;
   readonly checkpoints: Checkpoints;
+  readonly images: Images;
   readonly templates: Templates;
   readonly pools: Pools;
   readonly secrets: Secrets;
@@ -69,12 +72,21 @@ export class Cloche {
     });
     this.sandboxes = new Sandboxes(this.transport);
     this.checkpoints = new Checkpoints(this.transport);
+    this.images = new Images(this.transport);
     this.templates = new Templates(this.transport);
     this.pools = new Pools(this.transport);
     this.secrets = new Secrets(this.transport);
     this.tokens = new Tokens(this.transport);
     this.tenants = new Tenants(this.transport);
     this.audit = new Audit(this.transport);
+  }
+
+  /**
+   * Runs code in a sandbox of its own, which ends with it. With `artifacts` it also gives the files that the code has made. Code that
+   * fails is no exception: see `error` and `verdict`. Aborting the signal ends the sandbox.
+   */
+  run(code: string, options: RunOptions = {}): Promise<RunResult> {
+    return runOnce(this.transport, code, options);
   }
 
   /** What this server is and can do. */

@@ -1,6 +1,9 @@
+import type { Reason } from './reasons.js';
+
 /** What the server says in the body of every error. */
 export interface WireError {
   code?: string;
+  reason?: string;
   message?: string;
   cause?: string | null;
   remedy?: string | null;
@@ -9,6 +12,7 @@ export interface WireError {
 
 export interface ClocheErrorInit {
   code: string;
+  reason?: Reason | null;
   status?: number;
   cause?: unknown;
   remedy?: string | null;
@@ -22,6 +26,11 @@ export interface ClocheErrorInit {
 export class ClocheError extends Error {
   /** The server's word (`not_found`, `conflict`, `rate`, …), or `connection`, `timeout`, `protocol` from this side. */
   readonly code: string;
+  /**
+   * Why, for programs: finer than `code`; REASONS lists all. A newer server may give words that are not in it. Null when
+   * there was no answer, or from an older server.
+   */
+  readonly reason: Reason | null;
   /** The HTTP status; 0 when there was no answer. */
   readonly status: number;
   /** Why, as far as known: the server's text, or the error below. */
@@ -39,6 +48,7 @@ export class ClocheError extends Error {
     super(message);
     this.name = new.target.name;
     this.code = init.code;
+    this.reason = init.reason ?? null;
     this.status = init.status ?? 0;
     if (init.cause !== undefined && init.cause !== null) this.cause = init.cause;
     this.remedy = init.remedy ?? null;
@@ -75,6 +85,29 @@ export class ConnectionError extends ClocheError {}
 /** The other side does not speak what was agreed, or sends more than any limit allows. */
 export class ProtocolError extends ClocheError {}
 
+/** No such file or folder in the sandbox. */
+export class FileMissingError extends NotFoundError {}
+/** The user in the sandbox lacks permission for the path. */
+export class PermissionError extends DeniedError {}
+/** The path is a folder. */
+export class IsAFolderError extends RefusedError {}
+/** A part of the path, or the working folder of a command, is not a folder. */
+export class NotAFolderError extends RefusedError {}
+/** There is already a file or folder of this name. */
+export class FileThereError extends ConflictError {}
+/** The command, or the interpreter in its first line, is not in the sandbox. */
+export class ProgramMissingError extends RefusedError {}
+/** The user may not execute the command, or may not enter its working folder. */
+export class NotExecutableError extends RefusedError {}
+/** The working folder of a command does not exist. */
+export class FolderMissingError extends RefusedError {}
+/** The sandbox has no such user or group. */
+export class UserUnknownError extends RefusedError {}
+/** The name is in use. */
+export class NameTakenError extends ConflictError {}
+/** A quota or a limit of the tenant is used up: waiting does not help. */
+export class QuotaError extends RateLimitError {}
+
 type ErrorClass = new (message: string, init: ClocheErrorInit) => ClocheError;
 
 /* A code has one status. On a WebSocket only the code arrives, so the table is read both ways. */
@@ -96,6 +129,24 @@ const KINDS: Record<string, [number, ErrorClass]> = {
   timeout: [504, TimeoutError],
 };
 
+/* Reasons that have a class of their own. Each is a subclass of that of its code. */
+const CLASSES: Partial<Record<string, ErrorClass>> = {
+  file_missing: FileMissingError,
+  permission: PermissionError,
+  is_a_folder: IsAFolderError,
+  not_a_folder: NotAFolderError,
+  file_exists: FileThereError,
+  program_missing: ProgramMissingError,
+  not_executable: NotExecutableError,
+  folder_permission: NotExecutableError,
+  folder_missing: FolderMissingError,
+  user_unknown: UserUnknownError,
+  group_unknown: UserUnknownError,
+  name_taken: NameTakenError,
+  quota: QuotaError,
+  limit: QuotaError,
+};
+
 /** Makes the typed error of an answer. `wire` may be anything: proxies answer in their own words. */
 export function errorFromWire(
   wire: unknown,
@@ -106,11 +157,15 @@ export function errorFromWire(
   const byStatus = Object.entries(KINDS).find(([, [s]]) => s === status);
   const code = typeof w.code === 'string' ? w.code : (byStatus?.[0] ?? 'unknown');
   const kind = KINDS[code] ?? (byStatus ? byStatus[1] : undefined);
-  const cls = kind ? kind[1] : ClocheError;
+  const reason = typeof w.reason === 'string' ? (w.reason as Reason) : null;
+  const base: ErrorClass = kind ? kind[1] : ClocheError;
+  const finer = reason !== null && Object.hasOwn(CLASSES, reason) ? CLASSES[reason] : undefined;
+  const cls = finer !== undefined && finer.prototype instanceof base ? finer : base;
   let message = typeof w.message === 'string' && w.message !== '' ? w.message : `the server answered with status ${status}`;
   if (typeof w.cause === 'string' && !message.includes(w.cause)) message += `: ${w.cause}`;
   return new cls(message, {
     code,
+    reason,
     status: status || (kind ? kind[0] : 0),
     cause: typeof w.cause === 'string' ? w.cause : undefined,
     remedy: typeof w.remedy === 'string' ? w.remedy : null,

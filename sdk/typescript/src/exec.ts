@@ -8,6 +8,7 @@ import type {
   CallOptions,
   Command,
   ExecInfo,
+  ExecOptions,
   OutputChunk,
   OutputGap,
   Result,
@@ -33,6 +34,7 @@ export function execBody(cmd: Command, o: ExecRequestOptions): unknown {
     timeout: o.timeout,
     cpuTime: o.cpuTime,
     outputLimit: o.outputLimit,
+    output: o.output,
     nofile: o.nofile,
     tty: o.tty || undefined,
     background: o.background || undefined,
@@ -46,6 +48,15 @@ export function execBody(cmd: Command, o: ExecRequestOptions): unknown {
   else if (o.stdin instanceof Uint8Array) body.stdinBase64 = Buffer.from(o.stdin).toString('base64');
   else if (o.stdin === true && !o.tty) body.stdinOpen = true;
   return toWire(body);
+}
+
+/* So much stdin goes into a request of JSON. */
+const STDIN_IN_JSON = 2 * 1024 * 1024;
+
+/** The body of a request whose stdin is too long for JSON: it follows the line of the request. Undefined: it is not. */
+export function inputBody(cmd: Command, { stdin, ...rest }: ExecOptions): Buffer | undefined {
+  if (stdin === undefined || Buffer.byteLength(stdin) <= STDIN_IN_JSON) return undefined;
+  return Buffer.concat([Buffer.from(`${JSON.stringify(execBody(cmd, rest))}\n`), Buffer.from(stdin as Uint8Array)]);
 }
 
 /** A Result as users see it. */

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
+import { Contexts, type Execution, type RunCodeOptions } from './contexts.js';
 import { abortReason, ClocheError, NotFoundError, UnsupportedError } from './errors.js';
 import { diffSource } from './diff.js';
-import { attachExec, execBody, readResult, startBackground, startExec, waitFor, type Exec } from './exec.js';
+import { attachExec, execBody, inputBody, readResult, startBackground, startExec, waitFor, type Exec } from './exec.js';
 import { Files } from './files.js';
 import { Ports } from './ports.js';
 import { once, type Call, type Transport } from './http.js';
@@ -43,6 +44,8 @@ export interface Sandbox extends SandboxInfo {
 export class Sandbox {
   readonly files: Files;
   readonly ports: Ports;
+  /** Interpreters that keep their variables. */
+  readonly contexts: Contexts;
   readonly #transport: Transport;
   readonly #path: string;
 
@@ -53,6 +56,8 @@ export class Sandbox {
     this.#path = `/v1/sandboxes/${encodeURIComponent(this.id)}`;
     this.files = new Files(transport, this.#path);
     this.ports = new Ports(transport, this.#path);
+    this.contexts = new Contexts(transport, this.#path);
+    Object.defineProperty(this, 'contexts', { enumerable: false });
     Object.defineProperty(this, 'files', { enumerable: false });
     Object.defineProperty(this, 'ports', { enumerable: false });
   }
@@ -120,8 +125,10 @@ export class Sandbox {
    */
   async exec(cmd: Command, options: ExecOptions = {}): Promise<Result> {
     if (options.signal) return this.#execUntil(cmd, options, options.signal);
+    const body = inputBody(cmd, options);
     const wire = await this.#transport.json({
-      ...this.#call('POST', '/execs', options, execBody(cmd, options)),
+      ...this.#call('POST', '/execs', options, body ? undefined : execBody(cmd, options)),
+      body,
       // How long a command may take is the server's clock to say.
       timeout: options.requestTimeout ?? 0,
     });
@@ -286,9 +293,13 @@ export class Sandbox {
     return this.resume(options);
   }
 
-  /** Runs code in the warm Python of its template. */
-  runCode(code: string, options: ExecOptions = {}): Promise<Result> {
-    return this.exec({ code }, options);
+  /**
+   * Runs code in a context, which keeps its variables: by default the one that its language has in each sandbox. Code that
+   * fails is no exception: see `error` and `verdict`. Callbacks get output and results as they come.
+   */
+  runCode(code: string, options: RunCodeOptions = {}): Promise<Execution> {
+    const { language = 'python', context = language, ...rest } = options;
+    return (typeof context === 'string' ? this.contexts.named(context) : context).execute(code, rest);
   }
 }
 

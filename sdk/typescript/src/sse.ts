@@ -21,6 +21,8 @@ export class EventParser {
   #size = 0;
   #id: string | undefined;
 
+  constructor(readonly limit = MAX_EVENT) {}
+
   feed(text: string): ServerEvent[] {
     const out: ServerEvent[] = [];
     let buf = this.#rest + text;
@@ -32,8 +34,8 @@ export class EventParser {
       from = end.next;
     }
     buf = buf.slice(from);
-    if (buf.length + this.#size > MAX_EVENT)
-      throw new ProtocolError(`an event of more than ${MAX_EVENT} characters`, { code: 'protocol' });
+    if (buf.length + this.#size > this.limit)
+      throw new ProtocolError(`an event of more than ${this.limit} characters`, { code: 'protocol' });
     this.#rest = buf;
     return out;
   }
@@ -74,8 +76,11 @@ function lineEnd(s: string, from: number): { at: number; next: number } | undefi
 }
 
 /** The events of a response's body, one by one; leaving the loop closes the connection. */
-export async function* readEvents(body: AsyncIterable<Uint8Array>): AsyncGenerator<ServerEvent, void, void> {
-  const parser = new EventParser();
+export async function* readEvents(
+  body: AsyncIterable<Uint8Array>,
+  limit?: number,
+): AsyncGenerator<ServerEvent, void, void> {
+  const parser = new EventParser(limit);
   const decoder = new TextDecoder('utf-8');
   for await (const piece of body) yield* parser.feed(decoder.decode(piece, { stream: true }));
 }

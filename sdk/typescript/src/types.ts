@@ -171,6 +171,12 @@ export interface CreateOptions extends CallOptions {
   storage?: 'memory' | 'disk';
   tmpfs?: { path: string; size: Size }[];
   mounts?: { source: string; target: string; readOnly?: boolean }[];
+  /** Names of the Container Device Interface, or nodes as /dev/fuse, that the daemon's configuration allows. */
+  devices?: string[];
+  /** `all`, `any`, `any:2`, or numbers or UUIDs with commas between them. */
+  gpus?: string;
+  /** Others that say the same may have the same GPUs. */
+  gpusShared?: boolean;
   hostname?: string;
   /** Makes a repetition of this very call harmless. Default: a random one. */
   idempotencyKey?: string;
@@ -206,6 +212,9 @@ export interface SandboxInfo {
   storage: string;
   tmpfs: { path: string; size: number }[];
   mounts: { source: string; target: string; readOnly: boolean }[];
+  devices: string[];
+  gpus: string | null;
+  gpusShared: boolean;
   hostname: string;
   createdAt: string;
   expiresAt: string | null;
@@ -259,6 +268,8 @@ export interface ExecOptions extends CallOptions {
   timeout?: Duration;
   cpuTime?: Duration;
   outputLimit?: Size;
+  /** `merged`: stderr goes where stdout goes, in the order in which the command writes; `stderr` is empty. */
+  output?: 'separate' | 'merged';
   nofile?: number;
   /** Given to the command, then closed. */
   stdin?: string | Uint8Array;
@@ -600,7 +611,7 @@ export interface Promoted {
 }
 
 /** What makes a template's processes warm. */
-export type Warm = ({ python: string } | { cmd: readonly string[]; /** What it writes when it is ready. */ ready: string }) & {
+export type Warm = ({ python: string } | { context: 'python' } | { cmd: readonly string[]; /** What it writes when it is ready. */ ready: string }) & {
   /** It must be ready within this time. */
   timeout?: Duration;
 };

@@ -1,5 +1,5 @@
 /* Names on the wire are snake_case, here they are camelCase. What the user named himself is never touched. */
-const VERBATIM = new Set(['env', 'metadata', 'enforced', 'features']);
+const VERBATIM = new Set(['env', 'metadata', 'enforced', 'features', 'labels']);
 
 export const toCamel = (s: string): string => s.replace(/_([a-z0-9])/g, (_, c: string) => c.toUpperCase());
 export const toSnake = (s: string): string => s.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);

@@ -1,6 +1,6 @@
 /*
- * Starting a process: a child that shares our memory until it runs the program (no page is copied, so the cost does
- * not grow), drops to its user in one order, and tells the step that failed.
+ * Starts a process: a child that shares the agent's memory until it runs the program (no page is copied, so the cost
+ * does not grow), drops to its user in a fixed order, and reports the step that failed.
  */
 #include "agent/agent.h"
 #include "base/base.h"
@@ -110,7 +110,10 @@ static int set_stdio(const struct start *s)
 	return sys_close_range((unsigned)end, ~0U, 0);
 }
 
-/* Less where the host itself has a low limit: of that, a part is left for who restores the process (proto/memory_fds.h). */
+/*
+ * Sets the limit of open files. Where the host's own limit is low, a part of it stays reserved for the process that
+ * restores memory images (proto/memory_fds.h).
+ */
 static int set_nofile(uint64_t soft)
 {
 	uint64_t hard = nofile_hard(soft), most;
@@ -138,10 +141,10 @@ static int set_limits(const struct start *s)
 }
 
 /*
- * How many CPUs a process may run on is what nproc and its like tell. Which ones does not matter, so it is where the
- * scheduler has just put us: waiting for one that somebody else is at would be for nothing. We ourselves run anywhere,
- * but for the moment of the clone. The child begins where we stop, its pages are in no other CPU's tables, and it need
- * not be told.
+ * The number of CPUs in the mask is what nproc and similar programs print. Which CPUs they are does not matter, so the
+ * child gets the one on which the scheduler has just put the agent: another one might be busy. The agent itself may run
+ * anywhere, except in the moment of the clone. The child starts on the agent's CPU; its pages are in no other CPU's
+ * tables, so no CPU needs an interrupt.
  */
 int exec_pin(const struct agent *a)
 {
@@ -223,8 +226,9 @@ static int child(void *arg)
 }
 
 /*
- * Not O_CLOEXEC at birth, since this way of opening keeps that among the flags of the open file: who looks later takes
- * every descriptor of it for one that is closed. We have no other thread that could start something in between.
+ * O_CLOEXEC is set afterwards: TIOCGPTPEER would keep it among the flags of the open file, and a memory image would
+ * then take every descriptor of that file for close-on-exec. The agent has no other thread that could start a process
+ * in between.
  */
 int exec_open_slave(int master, int flags)
 {
@@ -276,14 +280,17 @@ static int read_filter(int fd, struct start *s)
 }
 
 /*
- * Waits until the child runs its program or is dead. Somebody who runs as the same user may stop it in between; then it
- * is killed. Returns 0 or -ETIMEDOUT.
+ * Waits until the child runs its program or is dead. Another process of the same user may stop the child before that;
+ * then it is killed. Returns 0 or -ETIMEDOUT.
  */
 static int wait_started(int alive, pid_t pid)
 {
 	struct pollfd p = { .fd = alive, .events = POLLIN };
 
-	/* In turns: while we are all paused the clock goes on, and that is one turn, however long. */
+	/*
+	 * In several turns: the clock runs while the whole sandbox is paused, and a pause of any length uses up only
+	 * one turn.
+	 */
 	for (unsigned i = 0; i < START_TURNS;) {
 		int n = poll(&p, 1, START_MS / START_TURNS);
 
@@ -297,7 +304,10 @@ static int wait_started(int alive, pid_t pid)
 	return -ETIMEDOUT;
 }
 
-/* Whoever is in the sandbox descends from a child of ours: orphans become ours. */
+/*
+ * Whether no other process is in the sandbox. All are descendants of the agent's children, since orphans become its
+ * own.
+ */
 static bool nobody_else(void)
 {
 	siginfo_t si;
@@ -306,9 +316,10 @@ static bool nobody_else(void)
 }
 
 /*
- * Plain clone: the filter answers clone3 with ENOSYS, for us as for everybody. While nobody else is in the sandbox the
- * kernel can hold us until the child runs its program. Once there is, somebody could stop the child on its way, as the
- * user it has become, and us with it: then we wait ourselves, and not for ever.
+ * Plain clone, since the filter answers clone3 with ENOSYS in the whole sandbox, the agent included. While no other
+ * process is in the sandbox, the kernel may hold the agent until the child runs its program (CLONE_VFORK). Otherwise
+ * another process could stop the child after it has become its user, and the agent with it; so then the agent waits
+ * itself, for a bounded time.
  */
 static long clone_child(struct start *s)
 {
@@ -432,6 +443,8 @@ int exec_start(struct agent *a, const struct frame_exec *x, const int *fds, stru
 	}
 	for (int i = 0; i < 3; i++)
 		s.stdio[i] = tty ? slave : fds[i];
+	if (x->flags & FRAME_EXEC_MERGE)
+		s.stdio[2] = s.stdio[1];
 	if (!tty)
 		null = own_null(fds[0]);
 	if (null >= 0)

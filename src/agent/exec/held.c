@@ -94,7 +94,10 @@ static void end(struct agent *a, struct agent_exec *x, int status, const struct 
 		done(a, x);
 }
 
-/* It asked its parent, us, to trace it. It goes on without a tracer; SIGTRAP is the kernel's own, after an exec. */
+/*
+ * Detaches from a child that asked to be traced, so that it runs without a tracer. SIGTRAP comes from the kernel after
+ * an exec and is not passed on.
+ */
 static void let_go(pid_t pid, int sig)
 {
 	sys_ptrace(PTRACE_DETACH, pid, 0, (void *)(uintptr_t)(sig == SIGTRAP ? 0 : sig));
@@ -128,7 +131,7 @@ void held_release(struct agent *a, uint32_t id)
 		done(a, x);
 		return;
 	}
-	/* It goes on as one that nobody keeps. */
+	/* From here on it is an ordinary exec without KEEP. */
 	fd_close_many(x->fds, ARRAY_LEN(x->fds));
 	warm_close(a, x);
 	x->keep = false;

@@ -1,7 +1,7 @@
 /*
- * The sandbox's memory as a hint to each exec: three quarters of it as the soft limit RLIMIT_RSS, which Linux does not enforce.
- * sysinfo(2) tells the host's memory (docs/design/0014-what-programs-see.md says why). GNU sort and gcc size themselves by
- * the smaller of the two. The rest is for the other processes and for what the kernel keeps.
+ * A hint of the sandbox's memory for each exec: three quarters of it as the soft limit RLIMIT_RSS, which Linux does not
+ * enforce. sysinfo(2) returns the host's memory (docs/design/0014-what-programs-see.md says why). GNU sort and gcc size
+ * themselves by the smaller of the two. The last quarter is for the other processes and for the kernel's own use.
  */
 #include "agent/agent.h"
 #include "base/base.h"

@@ -1,4 +1,7 @@
-/* Writing the table that the host reads (proto/table.h). Without KEEP there is none, and nobody to read it. */
+/*
+ * Writes the table of execs that the host reads (proto/table.h). Without KEEP there is no table, and this does
+ * nothing.
+ */
 #include "agent/agent.h"
 #include "base/base.h"
 #include "proto/memory.h"
@@ -70,8 +73,8 @@ void table_put(struct agent *a, const struct agent_exec *x)
 		.id = x->id,
 		.pid = (uint32_t)x->pid,
 		.flags = TABLE_USED | (x->keep ? TABLE_KEEP : 0) | (x->tty ? TABLE_TTY : 0) |
-			 (x->with_stdin ? TABLE_STDIN : 0) | (x->pid ? 0 : TABLE_ENDED) |
-			 (x->warmed ? TABLE_WARM : 0) | (x->warm >= 0 ? TABLE_WARM_HOST : 0),
+			 (x->with_stdin ? TABLE_STDIN : 0) | (x->pid ? 0 : TABLE_ENDED) | (x->warmed ? TABLE_WARM : 0) |
+			 (x->warm >= 0 ? TABLE_WARM_HOST : 0),
 		.fd = { -1, -1, -1, -1, -1 },
 	};
 	if (!x->keep)

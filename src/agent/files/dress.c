@@ -50,7 +50,7 @@ static int put_xattrs(int fd, const struct file_dress *x)
 	return at == x->xattrs_len ? 0 : -EBADMSG;
 }
 
-/* Where folders of the host can be written to nobody gets set-id bits. */
+/* Sets the mode. Where folders of the host are writable, the filter refuses set-id bits, so they are left out. */
 static int put_mode(int fd, mode_t mode)
 {
 	int r = sys_fchmod(fd, mode);
@@ -70,8 +70,11 @@ int files_dress(struct worker *w, const struct file_dress *x)
 
 	if (r < 0)
 		return r;
-	if (!s.name[0])
-		return -EBUSY;
+	if (!s.name[0]) {
+		if (!(w->flags & FILE_ROOTED))
+			return -EBUSY;
+		memcpy(s.name, ".", 2); /* the root itself */
+	}
 	dir = spot_dir(w, &s);
 	if (dir < 0)
 		return dir;

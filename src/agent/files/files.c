@@ -48,7 +48,10 @@ static _Noreturn void worker(const struct agent *a, const struct frame_files *x,
 	r = sys_dup3(sock, WORKER_SOCK, O_CLOEXEC);
 	if (r < 0 || sys_close_range(0, WORKER_SOCK - 1, 0) < 0 || sys_close_range(WORKER_SOCK + 1, ~0U, 0) < 0)
 		_exit(1);
-	/* Nobody limits the size of our files but the sandbox; where a limit stays, it is an error and not a signal. */
+	/*
+	 * Only the sandbox's own limits bound the size of files here; where one remains, it must be an error and not a
+	 * signal.
+	 */
 	signal(SIGXFSZ, SIG_IGN);
 	sys_prlimit(RLIMIT_FSIZE, RLIM_INFINITY, RLIM_INFINITY);
 	snprintf(w.cwd, sizeof(w.cwd), "%s", x->cwd);

@@ -1,4 +1,4 @@
-/* The worker's code in a process of ours, where sanitizers see it; driver/files_test.c has it in sandboxes. */
+/* The worker's code in a process of ours, where sanitizers see it; run/files_test.c has it in sandboxes. */
 #include "agent/files/worker.h"
 #include "base/base.h"
 #include "base/sys.h"

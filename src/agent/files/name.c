@@ -152,11 +152,13 @@ int files_move(struct worker *w, const struct file_request *q)
 	return r < 0 ? r : worker_entry_at(w, q->to, to, b.name);
 }
 
-/* Takes what is at a name out of the way of a link; folders stay. */
-static int clear(const struct worker *w, int dir, const char *name)
+/* Takes what is at a name out of the way of a link; folders stay without FILE_OVER. */
+static int clear(struct worker *w, int dir, const char *name)
 {
 	int r = w->flags & FILE_EXCLUSIVE ? -EEXIST : sys_unlinkat(dir, name, 0);
 
+	if (r == -EISDIR && w->flags & FILE_OVER)
+		r = files_make_way(w, dir, name);
 	return r == -ENOENT ? 0 : r;
 }
 

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "base/sys.h"
 
-#define TRIES 64 /* RESOLVE_IN_ROOT gives up when somebody renames folders meanwhile */
+#define TRIES 64 /* RESOLVE_IN_ROOT fails when another process renames folders meanwhile */
 
 int path_open(int base, const char *path, int flags, uint64_t resolve)
 {
@@ -58,8 +58,8 @@ static bool has_dotdot(const char *path)
 /* Relative paths begin at the cwd. */
 static int join(const struct worker *w, const char *path, char ret[FILE_PATH_MAX])
 {
-	int n = *path == '/' ? snprintf(ret, FILE_PATH_MAX, "%s", path)
-			     : snprintf(ret, FILE_PATH_MAX, "%s/%s", w->cwd, path);
+	int n = *path == '/' ? snprintf(ret, FILE_PATH_MAX, "%s", path) :
+			       snprintf(ret, FILE_PATH_MAX, "%s/%s", w->cwd, path);
 
 	return n >= (int)FILE_PATH_MAX ? -ENAMETOOLONG : 0;
 }
@@ -86,7 +86,7 @@ int spot_init(struct spot *s, struct worker *w, const char *path, const char *un
 		if (s->base < 0)
 			return s->base;
 		s->owned = true;
-		s->resolve = RESOLVE_BENEATH;
+		s->resolve = w->flags & FILE_ROOTED ? RESOLVE_IN_ROOT : RESOLVE_BENEATH;
 		memcpy(s->full, *path ? path : ".", *path ? strlen(path) + 1 : 2);
 	}
 	return r < 0 ? r : path_split(s->full, s->dir, s->name);

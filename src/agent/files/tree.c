@@ -7,10 +7,12 @@
 #include "agent/files/worker.h"
 #include "base/base.h"
 #include "base/sys.h"
+#include "proto/change.h"
 
 #include <dirent.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define KEEP 32
@@ -114,7 +116,7 @@ int walk_into(struct walk *k, int fd, const char *name)
 		l->fd = -1;
 	}
 	k->depth++;
-	/* Where names do not matter (remove) a path that is too long is simply not told. */
+	/* An operation that does not report names (remove) may have paths that are too long; such a path stays cut. */
 	if (k->len + 1 + n < sizeof(k->path)) {
 		if (k->len)
 			k->path[k->len++] = '/';
@@ -188,7 +190,7 @@ static int refuse_type(struct worker *w, const struct stat *st)
 	return S_ISDIR(st->st_mode) ? -EISDIR : S_ISLNK(st->st_mode) ? -ELOOP : -EOPNOTSUPP;
 }
 
-/* Sends @length bytes from where @fd stands, or what there is. */
+/* Sends @length bytes from the current position of @fd, or as many as there are. */
 static int send_bytes(struct worker *w, int fd, uint64_t length, uint64_t *sent)
 {
 	while (length) {
@@ -253,7 +255,44 @@ int files_read(struct worker *w, const struct file_request *q)
 
 /* ---- LIST -------------------------------------------------------------------------------------------------------- */
 
-/* A file with its bytes behind; what cannot be opened is told with the reason. */
+/* Of those that changes carry, too (layers/xattr.c), but nothing of overlay's own. */
+static bool is_carried(const char *name)
+{
+	return !strncmp(name, "user.", 5) || !strncmp(name, "system.posix_acl_", 17) ||
+	       !strcmp(name, "security.capability");
+}
+
+/* Sends the attributes of @fd, before its entry: nothing if it has none or they were not asked for. */
+static int list_xattrs(struct worker *w, int fd)
+{
+	AUTO_FREE char *names = NULL, *value = NULL;
+	size_t len = 0;
+	ssize_t n = w->flags & FILE_XATTRS ? flistxattr(fd, NULL, 0) : 0;
+
+	if (n <= 0)
+		return n < 0 && errno != ENOTSUP ? -errno : 0;
+	names = malloc((size_t)n);
+	value = malloc(FILE_DATA_MAX);
+	if (!names || !value)
+		return -ENOMEM;
+	n = flistxattr(fd, names, (size_t)n);
+	for (const char *p = names; n > 0 && p < names + n; p += strlen(p) + 1) {
+		struct change_xattr x = { .name = p, .value = (const uint8_t *)value };
+		ssize_t size = is_carried(p) ? fgetxattr(fd, p, value, FILE_DATA_MAX) : -1;
+		long put;
+
+		if (size < 0)
+			continue; /* removed meanwhile */
+		x.len = (uint32_t)size;
+		put = change_xattr_encode(&x, w->out + FILE_HEAD + len, FILE_DATA_MAX - len);
+		if (put < 0)
+			return -E2BIG;
+		len += (size_t)put;
+	}
+	return len ? worker_send(w, FILE_XATTR_LIST, 0, len) : 0;
+}
+
+/* Sends a file with its content after the entry; a file that cannot be opened gets an entry with the reason. */
 static int list_content(struct worker *w, int dir, const char *name, const char *path, struct stat *st)
 {
 	AUTO_CLOSE int fd = sys_openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
@@ -264,14 +303,19 @@ static int list_content(struct worker *w, int dir, const char *name, const char 
 		r = -EOPNOTSUPP;
 	if (r < 0)
 		return worker_entry(w, path, st, NULL, -r);
-	r = worker_entry(w, path, st, NULL, 0);
+	r = list_xattrs(w, fd);
+	if (r == 0)
+		r = worker_entry(w, path, st, NULL, 0);
 	if (r < 0)
 		return r;
 	r = send_bytes(w, fd, (uint64_t)st->st_size, &sent);
 	return w->gone ? r : 0; /* a file that cannot be read to its end is short, as one that shrank */
 }
 
-/* One name: told, and entered when it is a folder not too deep. 1 when it was left out. */
+/*
+ * Sends the entry of one name, and enters it when it is a folder that is not too deep. Returns 1 when it was left
+ * out.
+ */
 static int list_one(struct worker *w, const struct file_request *q, struct walk *k, const char *name)
 {
 	bool content = w->flags & FILE_CONTENT;
@@ -296,7 +340,9 @@ static int list_one(struct worker *w, const struct file_request *q, struct walk 
 	if (!S_ISDIR(st.st_mode) || k->depth + 1 >= q->depth)
 		return worker_entry(w, path, &st, NULL, 0);
 	fd = sys_openat(k->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	r = worker_entry(w, path, &st, NULL, fd < 0 ? -fd : 0);
+	r = fd < 0 ? 0 : list_xattrs(w, fd);
+	if (r == 0)
+		r = worker_entry(w, path, &st, NULL, fd < 0 ? -fd : 0);
 	if (r < 0 || fd < 0 || walk_foreign(fd))
 		return r;
 	return walk_into(k, TAKE_FD(fd), name);
@@ -356,6 +402,8 @@ int files_list(struct worker *w, const struct file_request *q)
 			return -errno;
 		r = refuse_type(w, &st);
 		if (r == 0)
+			r = list_xattrs(w, fd);
+		if (r == 0)
 			r = worker_entry(w, "", &st, NULL, 0);
 		w->step = FILE_STEP_READ;
 		return r < 0 ? r : send_bytes(w, fd, (uint64_t)st.st_size, &w->count);
@@ -366,7 +414,9 @@ int files_list(struct worker *w, const struct file_request *q)
 	dir = sys_openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (dir < 0)
 		return dir;
-	r = worker_entry(w, "", &st, NULL, 0);
+	r = list_xattrs(w, dir);
+	if (r == 0)
+		r = worker_entry(w, "", &st, NULL, 0);
 	if (r < 0 || !q->depth)
 		return r;
 	return list_tree(w, q, TAKE_FD(dir));
@@ -407,7 +457,7 @@ static int hoist(struct walk *k, const char *name)
 	return r;
 }
 
-/* Empties the folder @fd. -ENOTEMPTY when somebody fills it faster than we empty it. */
+/* Empties the folder @fd. -ENOTEMPTY when another process adds files faster than they are removed. */
 static int remove_tree(struct worker *w, int fd)
 {
 	AUTO(walk_done) struct walk k = { .fd = -1 };
@@ -439,16 +489,36 @@ static int remove_tree(struct worker *w, int fd)
 		if (!k.depth)
 			return 0;
 		r = walk_up(&k);
-		/* Now that it is empty it can go; it stands before the position, so the next pass finds it. */
+		/*
+		 * The folder is empty now and can be removed; its entry is before the read position, so the next pass
+		 * finds it.
+		 */
 	}
 	return r;
+}
+
+static int remove_folder(struct worker *w, int dir, const char *name, unsigned recursive)
+{
+	int fd, r = remove_name(w, dir, name, true);
+
+	if (r <= 0)
+		return r;
+	if (!recursive)
+		return -ENOTEMPTY;
+	fd = sys_openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (fd < 0)
+		return fd;
+	r = remove_tree(w, fd);
+	if (r == 0)
+		r = remove_name(w, dir, name, true);
+	return r == 1 ? -ENOTEMPTY : r;
 }
 
 int files_remove(struct worker *w, const struct file_request *q)
 {
 	AUTO(spot_done) struct spot s = { .base = -1 };
 	AUTO_CLOSE int dir = -1;
-	int r, fd;
+	int r;
 
 	r = spot_init(&s, w, q->path, q->under);
 	if (r < 0)
@@ -464,18 +534,14 @@ int files_remove(struct worker *w, const struct file_request *q)
 		w->count++;
 		return 0;
 	}
-	if (r != -EISDIR)
-		return r;
-	r = remove_name(w, dir, s.name, true);
-	if (r <= 0)
-		return r;
-	if (!(w->flags & FILE_RECURSIVE))
-		return -ENOTEMPTY;
-	fd = sys_openat(dir, s.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	if (fd < 0)
-		return fd;
-	r = remove_tree(w, fd);
-	if (r == 0)
-		r = remove_name(w, dir, s.name, true);
-	return r == 1 ? -ENOTEMPTY : r;
+	return r == -EISDIR ? remove_folder(w, dir, s.name, w->flags & FILE_RECURSIVE) : r;
+}
+
+int files_make_way(struct worker *w, int dir, const char *name)
+{
+	const uint64_t count = w->count;
+	int r = remove_folder(w, dir, name, true);
+
+	w->count = count; /* that is for what was asked */
+	return r;
 }

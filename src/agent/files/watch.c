@@ -39,8 +39,8 @@ static int tell(struct watch *v, enum file_event_kind kind, uint32_t type, const
 }
 
 /*
- * The watched folder, when it is still where it was. It is not kept open: what somebody holds is never removed for
- * good, and we would not hear of it.
+ * Opens the watched folder if it is still where it was. It is not kept open: a folder with an open descriptor is never
+ * removed for good, and its removal would not be reported.
  */
 static int open_top(const struct watch *v, int flags)
 {
@@ -94,14 +94,17 @@ static int add(struct watch *v, int fd, const char *path)
 	return 0;
 }
 
-/* No more watches: told where, or, before the watch stands, later and once. */
+/*
+ * No more watches are allowed. Reports for which folder, or only sets the flag while the watch is still being set up;
+ * it is reported once, later.
+ */
 static int limit(struct watch *v, const char *path, bool told)
 {
 	v->full = true;
 	return told ? tell(v, FILE_EVENT_OVERFLOW, S_IFDIR, path, "") : 0;
 }
 
-/* Watches @fd, the folder @path, and everything below. Found names are told when @told. */
+/* Watches @fd, the folder @path, and everything below. The names found are reported if @told. */
 static int add_tree(struct watch *v, int fd, const char *path, bool told)
 {
 	AUTO(walk_done) struct walk k = { .fd = -1 };
@@ -204,7 +207,7 @@ static uint32_t type_of(const struct watch *v, const struct inotify_event *e, co
 	return top < 0 || fstatat(top, *path ? path : ".", &st, AT_SYMLINK_NOFOLLOW) < 0 ? 0 : st.st_mode & S_IFMT;
 }
 
-/* path/name of an event. False when it is nothing that can be told. */
+/* Writes the path of an event's file to @ret. False if the event belongs to no path that can be reported. */
 static bool event_path(struct watch *v, const struct inotify_event *e, char ret[FILE_PATH_MAX])
 {
 	struct seat *s = find(v, e->wd);
@@ -234,7 +237,7 @@ static int event(struct watch *v, const struct inotify_event *e, const struct in
 	}
 	if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED)) {
 		if (!s || *s->path)
-			return 1; /* the folder above tells */
+			return 1; /* the folder above reports it */
 		tell(v, FILE_EVENT_GONE, v->st.st_mode & S_IFMT, "", "");
 		return -ENOENT;
 	}
@@ -258,7 +261,7 @@ static int event(struct watch *v, const struct inotify_event *e, const struct in
 	} else if (e->mask & IN_DELETE) {
 		r = tell(v, FILE_EVENT_REMOVED, type, path, "");
 	} else if (e->mask & (IN_MODIFY | IN_ATTRIB)) {
-		/* A folder above tells of the folder; the same once more right behind is one. */
+		/* The change of a folder is reported by its parent; two equal events in a row are reported once. */
 		if (!dir && next && next->wd == e->wd && next->mask == e->mask && next->len == e->len &&
 		    !memcmp(next->name, e->name, e->len))
 			return 1;

@@ -111,6 +111,7 @@ void worker_fail(struct worker *w, int r)
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 static int (*const operations[])(struct worker *w, const struct file_request *q) = {
 	[FILE_STAT] = files_stat,     [FILE_READ] = files_read,	      [FILE_WRITE] = files_write,
 	[FILE_LIST] = files_list,     [FILE_MKDIR] = files_mkdir,     [FILE_MOVE] = files_move,
@@ -118,6 +119,7 @@ static int (*const operations[])(struct worker *w, const struct file_request *q)
 	[FILE_ATTR] = files_attr,     [FILE_WATCH] = files_watch,
 	[FILE_FIFO] = files_fifo,
 };
+/* clang-format on */
 
 void worker_serve(struct worker *w)
 {

@@ -18,7 +18,7 @@
 struct worker {
 	int root; /* "/", O_PATH */
 	char cwd[FILE_PATH_MAX];
-	bool gone; /* nobody listens any more */
+	bool gone; /* the host has closed its end */
 	uint32_t tag;
 	unsigned flags; /* of the operation under way */
 	enum file_step step;
@@ -30,9 +30,9 @@ struct worker {
 /* --- worker.c --- */
 /* Operations from WORKER_SOCK until it ends. */
 void worker_serve(struct worker *w);
-/* The next frame. 1, or 0 when the host is gone or talks nonsense. */
+/* The next frame. 1, or 0 when the host is gone or sends an invalid frame. */
 int worker_recv(struct worker *w, struct file_frame *ret);
-/* Sends what stands in w->out behind the head. */
+/* Sends the @len bytes that are in w->out behind the space for the head. */
 int worker_send(struct worker *w, enum file_type type, unsigned flags, size_t len);
 /* @target NULL: none. @errnum: see struct file_entry. */
 int worker_entry(struct worker *w, const char *path, const struct stat *st, const char *target, int errnum);
@@ -43,7 +43,7 @@ void worker_fail(struct worker *w, int r); /* END with -@r and w->step */
 int worker_entry_at(struct worker *w, const char *path, int dir, const char *name);
 
 /* --- path.c --- */
-/* A path on its way: the folder as text, seen from base, and the last part. */
+/* A path to be opened: its folder as text, relative to base, and its last part. */
 struct spot {
 	int base; /* closed by spot_done when owned */
 	bool owned;
@@ -61,7 +61,7 @@ static inline void spot_donep(struct spot *s)
 /* Opens the whole path, or its folder (O_PATH). FILE_PARENTS in w->flags makes what is missing. */
 int spot_open(const struct spot *s, int flags);
 int spot_dir(struct worker *w, const struct spot *s);
-/* Opens any other path the same way: links stay inside, magic ones are refused. */
+/* Opens any other path by the same rules: links stay inside the root, magic links are refused. */
 int path_open(int base, const char *path, int flags, uint64_t resolve);
 /* Cuts @path into folder and last part. -ENAMETOOLONG, or 0 with "" for "/", "." and "..". */
 int path_split(const char *path, char dir[FILE_PATH_MAX], char name[NAME_MAX + 1]);
@@ -107,6 +107,8 @@ bool walk_foreign(int fd); /* a view of the kernel, not of files */
 int files_read(struct worker *w, const struct file_request *q);
 int files_list(struct worker *w, const struct file_request *q);
 int files_remove(struct worker *w, const struct file_request *q);
+/* With FILE_OVER: a folder @name in @dir goes, with all that is in it. 0 also when there is none. */
+int files_make_way(struct worker *w, int dir, const char *name);
 
 /* --- write.c, name.c, watch.c --- */
 int files_write(struct worker *w, const struct file_request *q);

@@ -1,7 +1,7 @@
 /*
- * WRITE. The bytes go to a new file beside the target, which then takes its place: a reader sees the old content or the
- * new one. Where that would change who owns the file, or the place cannot be taken (a mount), they are copied over the
- * old file instead; where nothing can be made beside it, they are written straight into it.
+ * WRITE. The bytes go to a new file beside the target, which then replaces it: a reader sees the old content or the new
+ * one. If that would change the owner, or the target cannot be replaced (a mount), they are copied over the old file
+ * instead. If no file can be created beside it, they are written straight into it.
  */
 #include "agent/files/worker.h"
 #include "base/base.h"
@@ -94,8 +94,8 @@ static int follow(struct worker *w, struct target *t)
 		return r;
 	if (!t->name[0])
 		return -EISDIR;
-	fd = *text == '/' ? path_open(w->root, dir, O_PATH | O_DIRECTORY, RESOLVE_IN_ROOT)
-			  : path_open(t->dir, dir, O_PATH | O_DIRECTORY, 0);
+	fd = *text == '/' ? path_open(w->root, dir, O_PATH | O_DIRECTORY, RESOLVE_IN_ROOT) :
+			    path_open(t->dir, dir, O_PATH | O_DIRECTORY, 0);
 	if (fd < 0)
 		return fd;
 	fd_close(t->dir);
@@ -142,7 +142,7 @@ static int check_old(struct worker *w, const struct target *t)
 	if (w->flags & FILE_EXCLUSIVE)
 		return -EEXIST;
 	if (S_ISDIR(t->old.st_mode))
-		return -EISDIR;
+		return w->flags & FILE_OVER ? files_make_way(w, t->dir, t->name) : -EISDIR;
 	if (beneath)
 		return 0; /* replaced, as tar does */
 	if (!S_ISREG(t->old.st_mode))
@@ -226,9 +226,9 @@ static int set_attrs(struct worker *w, const struct file_request *q, const struc
 		{ .tv_nsec = UTIME_OMIT },
 		worker_time(q->mtime),
 	};
-	mode_t mode = w->flags & FILE_MODE		     ? q->mode & 0777
-		      : t->exists && S_ISREG(t->old.st_mode) ? t->old.st_mode & 0777
-							     : 0644;
+	mode_t mode = w->flags & FILE_MODE		   ? q->mode & 0777 :
+		      t->exists && S_ISREG(t->old.st_mode) ? t->old.st_mode & 0777 :
+							     0644;
 	bool fresh = t->temp[0] && !t->over;
 
 	w->step = FILE_STEP_ATTR;
@@ -339,7 +339,7 @@ int files_write(struct worker *w, const struct file_request *q)
 			return r < 0 ? r : worker_entry(w, path, &st, NULL, 0);
 		}
 	}
-	/* Told at once, then the rest of what is on its way is thrown away. */
+	/* The error is sent at once; the frames of content that still arrive are then read and dropped. */
 	worker_fail(w, r);
 	swallow(w);
 	return WORKER_TOLD;

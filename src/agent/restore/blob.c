@@ -53,7 +53,7 @@ INLINE long call3(long nr, uint64_t a, uint64_t b, uint64_t c)
 	return call(nr, p);
 }
 
-/* clone3(args, size) with the cookie in the sixth place; the child has its own stack and goes on with @list. */
+/* clone3(args, size) with the cookie as sixth argument; the child has its own stack and continues with @list. */
 INLINE long spawn(uint64_t args, uint64_t size, uint64_t list, uint64_t cookie)
 {
 #if defined(__x86_64__)
@@ -143,7 +143,7 @@ INLINE void fail(const struct blob_list *l, const struct blob_op *o, uint32_t nt
 		s->detail = nth;
 		s->error = (int32_t)r;
 		__atomic_store_n(&s->failed, 2, __ATOMIC_SEQ_CST);
-		/* Who waits for us may wait for either. */
+		/* A waiter may sleep on either word, so both are woken. */
 		call3(SYS_futex, (uint64_t)(uintptr_t)&s->ready, FUTEX_WAKE, 1);
 		call3(SYS_futex, (uint64_t)(uintptr_t)&s->arrived, FUTEX_WAKE, 1);
 	}

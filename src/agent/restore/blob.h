@@ -14,23 +14,23 @@ enum blob_want {
 	BLOB_OK, /* no error */
 	BLOB_ANY,
 	BLOB_SAME, /* no call: the u32 at the first argument is the second */
-	BLOB_SPAWN, /* clone3 of a thread that goes on with the list at ->a[2] */
+	BLOB_SPAWN, /* clone3 of a thread that continues with the list at ->a[2] */
 };
 
 struct blob_op {
 	uint32_t nr; /* system call */
 	uint16_t want; /* enum blob_want */
-	uint16_t what; /* enum restore_what: for who reads the failure */
+	uint16_t what; /* enum restore_what: the step to report if this fails */
 	uint64_t a[6];
 };
 
 /* Shared by the agent and everything it restores. */
 struct blob_shared {
-	uint32_t phase; /* futex: the agent lets all go on */
+	uint32_t phase; /* futex: the agent starts the next phase */
 	uint32_t arrived; /* futex: processes that wait for the next phase */
 	uint32_t ready; /* futex: threads that only have to be given their registers */
-	uint32_t hold; /* futex that nobody wakes */
-	uint32_t failed; /* 0, or 1: the first one who fails takes it and fills the rest, then 2 */
+	uint32_t hold; /* futex that is never woken */
+	uint32_t failed; /* 0, or 1: the first that fails sets it and fills in the rest, then 2 */
 	uint32_t what, proc, detail;
 	int32_t error;
 	uint32_t undone; /* processes that have their adjustments of semaphores again: sysv.c */

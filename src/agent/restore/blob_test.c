@@ -67,7 +67,7 @@ static int run(void (*fill)(struct place *p))
 			_exit(101);
 		p->list = (struct blob_list){ outside ? outside : &p->shared, p->op, 0, 3, 0 };
 		p->op[p->list.n++] = (struct blob_op){ SYS_munmap, BLOB_OK, 1, { 0, AREA_AT } };
-		/* What is shared with the test stays: it lies above. */
+		/* The area that is shared with the test is above, and stays mapped. */
 		p->op[p->list.n++] =
 			(struct blob_op){ SYS_munmap,
 					  BLOB_OK,

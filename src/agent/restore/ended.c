@@ -1,4 +1,7 @@
-/* Descriptors of processes that have ended and were waited for (pidfd_open): of a child that ends in the same way. */
+/*
+ * Descriptors of processes that ended and were reaped (pidfd_open): each is made of a child that ends in the same
+ * manner.
+ */
 #include "agent/restore/restore.h"
 #include "base/base.h"
 #include "base/sys.h"

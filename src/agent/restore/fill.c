@@ -1,11 +1,11 @@
 /*
- * The pages that a process had of its own, from the pages files into the mappings that were just made.
+ * Restores the private pages of a process: copies them from the pages files into the mappings that were just made.
  *
  * Anonymous memory is filled by UFFDIO_COPY, from a window that shows the file: the kernel puts a new page with its
- * content in place, and neither clears it first nor takes a fault for it. That is 0.5 to 0.6 of the time of preadv. The
- * process fills itself and closes the descriptor before anything of it runs, so nobody ever waits for a page. What is
- * too small for that, private mappings of files, and everything on a kernel without it, is read. Of one large process the
- * agent copies a part at the same time (help.c).
+ * content in place, and neither clears it first nor takes a fault for it. That takes 0.5 to 0.6 of the time of preadv.
+ * The process fills itself and closes the descriptor before it runs any of its own code, so no access ever waits for a
+ * page. Runs of pages that are too small for that, private mappings of files, and everything on a kernel without
+ * userfaultfd are read instead. The agent copies a part of one large process at the same time (help.c).
  */
 #include "agent/restore/build.h"
 #include "agent/restore/help.h"
@@ -27,7 +27,7 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-/* What is done in one go: pieces of memory whose bytes lie together in a file. */
+/* One read: pieces of memory whose bytes are adjacent in a file. */
 struct reading {
 	struct iovec *iov;
 	uint32_t n, file;
@@ -53,12 +53,12 @@ static const struct mem_vma *vma(const struct build *b, uint32_t i)
 static void read_end(struct build *b, struct reading *g)
 {
 	if (g->n)
-		add(b, RESTORE_READ, BLOB_SIXTH, SYS_preadv, (uint64_t)b->r->pages[g->file], (uint64_t)(uintptr_t)g->iov,
-		    g->n, g->off, 0, g->len);
+		add(b, RESTORE_READ, BLOB_SIXTH, SYS_preadv, (uint64_t)b->r->pages[g->file],
+		    (uint64_t)(uintptr_t)g->iov, g->n, g->off, 0, g->len);
 	g->n = 0;
 }
 
-/* The vector grows where it lies: nobody else takes room meanwhile. */
+/* The vector grows in place: nothing else is allocated from that memory meanwhile. */
 static void read_add(struct build *b, struct reading *g, const struct mem_run *x)
 {
 	struct iovec *last = g->n ? &g->iov[g->n - 1] : NULL;
@@ -101,15 +101,16 @@ static bool plain(const struct build *b, const struct mem_vma *m)
 }
 
 /*
- * Neighbours that the kernel may join, or that get one origin (anon_vma), are filled in the same way: those from @i on.
- * Returns how many there are, and how much is in them.
+ * Neighbours that the kernel may join, or that get one origin (anon_vma), must be filled by the same method: those from
+ * @i on. Returns how many there are, and their bytes.
  */
 static uint32_t stretch(const struct build *b, uint32_t i, uint64_t *ret_bytes)
 {
 	uint32_t n = 0;
 
 	*ret_bytes = 0;
-	for (; i + n < b->p->vma.n && plain(b, vma(b, i + n)) && (!n || vma(b, i + n - 1)->end == vma(b, i + n)->start); n++)
+	for (; i + n < b->p->vma.n && plain(b, vma(b, i + n)) && (!n || vma(b, i + n - 1)->end == vma(b, i + n)->start);
+	     n++)
 		for (uint32_t k = 0; k < vma(b, i + n)->run.n; k++)
 			*ret_bytes += b->r->m.run[vma(b, i + n)->run.first + k].len;
 	return n;
@@ -269,7 +270,8 @@ static void copy_own(void *arg, const struct mem_run *run)
 
 /* ---- both ------------------------------------------------------------------------------------------------------- */
 
-static void fill_vma(struct filling *f, const struct mem_vma *m, uint32_t file, void (*run)(struct filling *, struct mem_run))
+static void fill_vma(struct filling *f, const struct mem_vma *m, uint32_t file,
+		     void (*run)(struct filling *, struct mem_run))
 {
 	f->last = NULL; /* one call fills one mapping */
 	for (uint32_t k = 0; k < m->run.n; k++)
@@ -308,9 +310,11 @@ static void register_all(struct build *b)
 		if (bytes >= COPY_LEAST) {
 			struct uffdio_register *x = room(b, sizeof(*x));
 
-			*x = (struct uffdio_register){ .range = { vma(b, i)->start, vma(b, i + n - 1)->end - vma(b, i)->start },
+			*x = (struct uffdio_register){ .range = { vma(b, i)->start,
+								  vma(b, i + n - 1)->end - vma(b, i)->start },
 						       .mode = UFFDIO_REGISTER_MODE_MISSING };
-			add(b, RESTORE_READ, BLOB_OK, SYS_ioctl, (uint64_t)b->uffd, UFFDIO_REGISTER, (uint64_t)(uintptr_t)x, 0, 0, 0);
+			add(b, RESTORE_READ, BLOB_OK, SYS_ioctl, (uint64_t)b->uffd, UFFDIO_REGISTER,
+			    (uint64_t)(uintptr_t)x, 0, 0, 0);
 		}
 	}
 }

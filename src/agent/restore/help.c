@@ -1,3 +1,4 @@
+/* The process that fills a restored process's memory while the agent waits. */
 #include "agent/restore/help.h"
 #include "base/fd.h"
 #include "base/sys.h"
@@ -11,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define HELP_LEAST (1U * MIB) /* less than that is copied sooner than somebody is woken for it */
+#define HELP_LEAST (1U * MIB) /* copying less than that takes less time than waking a helper */
 
 struct helper {
 	struct restore *r;
@@ -49,15 +50,16 @@ void restore_help_begin(struct build *b)
 {
 	const uint64_t word = (uint64_t)(uintptr_t)&b->r->shared->mapped;
 
-	/* Writes 1 there, and wakes who waits for it. */
-	add(b, RESTORE_READ, BLOB_OK, SYS_futex, word, FUTEX_WAKE_OP, 1, 0, word, FUTEX_OP(FUTEX_OP_SET, 1, FUTEX_OP_CMP_LT, 0));
+	/* Writes 1 to the word, and wakes the process that waits on it. */
+	add(b, RESTORE_READ, BLOB_OK, SYS_futex, word, FUTEX_WAKE_OP, 1, 0, word,
+	    FUTEX_OP(FUTEX_OP_SET, 1, FUTEX_OP_CMP_LT, 0));
 }
 
 void restore_help_end(struct build *b)
 {
 	const uint64_t word = (uint64_t)(uintptr_t)&b->r->shared->helped;
 
-	/* Nobody wakes it but the agent, when it has written 1. */
+	/* Only the agent wakes it, after it has written 1. */
 	add(b, RESTORE_READ, BLOB_ANY, SYS_futex, word, FUTEX_WAIT, 0, 0, 0, 0);
 	add(b, RESTORE_READ, BLOB_SAME, 0, word, 1, 0, 0, 0, 0);
 }
@@ -98,7 +100,7 @@ void restore_help_offer(struct restore *r)
 	int pair[2];
 
 	r->help = MEM_NONE;
-	/* Nobody waits for those that are made ahead. */
+	/* A restore that is made ahead of a request needs no help, since no caller waits for it. */
 	if (r->held || r->stash || !another_processor())
 		return;
 	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++) {
@@ -109,7 +111,8 @@ void restore_help_offer(struct restore *r)
 			r->help = i;
 		}
 	}
-	if (r->help == MEM_NONE || sys_socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+	if (r->help == MEM_NONE ||
+	    sys_socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
 		r->help = MEM_NONE;
 		return;
 	}

@@ -1,7 +1,7 @@
 /*
- * Locks and leases of files, taken by the process that had each, as its user. Nobody runs yet, so whatever was locked can be locked
- * again, in any order. POSIX locks come last of all, since one is lost with the first descriptor of its file that the process
- * closes (map.c).
+ * Locks and leases of files, taken by the process that had each, as its user. No restored process runs yet, so whatever
+ * was locked can be locked again, in any order. POSIX locks come last of all, since one is lost with the first
+ * descriptor of its file that the process closes (map.c).
  */
 #include "agent/restore/restore.h"
 #include "base/base.h"
@@ -21,9 +21,10 @@
 
 struct flock restore_flock(const struct mem_lock *k)
 {
-	return (struct flock){
-		.l_type = k->type ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET, .l_start = (off_t)k->start, .l_len = (off_t)k->len
-	};
+	return (struct flock){ .l_type = k->type ? F_WRLCK : F_RDLCK,
+			       .l_whence = SEEK_SET,
+			       .l_start = (off_t)k->start,
+			       .l_len = (off_t)k->len };
 }
 
 uint32_t restore_number(const struct restore *r, const struct mem_proc *p, uint32_t object)
@@ -34,7 +35,10 @@ uint32_t restore_number(const struct restore *r, const struct mem_proc *p, uint3
 	return MEM_NONE;
 }
 
-/* As if somebody wanted the file, who does not wait for it. The signal for that was told long ago, or is in the image. */
+/*
+ * Breaks the lease by opening the file without waiting, as it had been broken before. The signal for that was taken
+ * before the image was made, or is in the image, so the one that arrives now is dropped.
+ */
 static int break_lease(int fd, int how)
 {
 	static const struct timespec now;

@@ -241,7 +241,8 @@ static void set_cpus(struct build *b, const struct mem_thread *t)
 	long n = syscall(SYS_sched_getaffinity, 0, sizeof(now), now);
 
 	if (n > 0 && mem_cpus_chosen(t->cpus, b->r->agent->cpu_mask ? b->r->agent->cpus : NULL, now, want))
-		add(b, RESTORE_THREAD_SET, BLOB_ANY, SYS_sched_setaffinity, 0, sizeof(want), copy(b, want, sizeof(want)), 0, 0, 0);
+		add(b, RESTORE_THREAD_SET, BLOB_ANY, SYS_sched_setaffinity, 0, sizeof(want),
+		    copy(b, want, sizeof(want)), 0, 0, 0);
 }
 
 static void set_settings(struct build *b, const struct mem_thread *t)
@@ -250,7 +251,8 @@ static void set_settings(struct build *b, const struct mem_thread *t)
 		const struct mem_setting *s = &mem_settings[i];
 		uint64_t a[3] = { s->set[0], s->set[1], s->set[2] };
 
-		if (!s->set_nr || (s->pointer < 0 && (uint64_t)syscall(s->get_nr, s->get[0], s->get[1]) == t->setting[i]))
+		if (!s->set_nr ||
+		    (s->pointer < 0 && (uint64_t)syscall(s->get_nr, s->get[0], s->get[1]) == t->setting[i]))
 			continue;
 		if (s->pointer >= 0 && t->setting[i] == s->normal)
 			continue;
@@ -280,8 +282,8 @@ static void set_thread(struct build *b, const struct mem_thread *t)
 	}
 	set_cpus(b, t);
 	if (t->sched_policy || t->sched_priority || t->sched_reset)
-		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_sched_setscheduler, 0, t->sched_policy | (t->sched_reset ? RESET_ON_FORK : 0),
-		    copy(b, &t->sched_priority, 4), 0, 0, 0);
+		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_sched_setscheduler, 0,
+		    t->sched_policy | (t->sched_reset ? RESET_ON_FORK : 0), copy(b, &t->sched_priority, 4), 0, 0, 0);
 	if (t->nice)
 		add(b, RESTORE_THREAD_SET, BLOB_OK, SYS_setpriority, PRIO_PROCESS, 0, (uint64_t)(int64_t)t->nice, 0, 0,
 		    0);
@@ -356,8 +358,8 @@ static uint64_t pages_up(uint64_t n)
 /* Calls of the first thread, at most. */
 static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 {
-	uint64_t n = 256 + 2 * MEM_PKEYS + p->vma.n + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 + p->thread.n +
-		     r->m.n[MEM_S_LOCK] + p->guards.len / 16;
+	uint64_t n = 256 + 2 * MEM_PKEYS + p->vma.n + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 +
+		     p->thread.n + r->m.n[MEM_S_LOCK] + p->guards.len / 16;
 
 	return n + restore_memory_ops(r, p) + thread_ops(&r->m.thread[p->thread.first]);
 }
@@ -440,7 +442,8 @@ static void write_own(struct build *b, const char *path, const char *text)
 
 	for (uint32_t i = 0; i < b->p->fd.n && b->r->m.fd[b->p->fd.first + i].num == fd; i++)
 		fd++;
-	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_openat, (uint64_t)AT_FDCWD, copy(b, path, strlen(path) + 1), O_WRONLY | O_CLOEXEC, 0, 0, 0);
+	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_openat, (uint64_t)AT_FDCWD, copy(b, path, strlen(path) + 1),
+	    O_WRONLY | O_CLOEXEC, 0, 0, 0);
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_write, fd, copy(b, text, len), len, 0, 0, 0);
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_close, fd, 0, 0, 0, 0, 0);
 }
@@ -488,7 +491,8 @@ static void set_keys(struct build *b)
 		const uint32_t key = m->flags >> MEM_VMA_KEY_SHIFT;
 
 		if (key)
-			add(b, RESTORE_MAP, BLOB_OK, SYS_pkey_mprotect, m->start, m->end - m->start, m->prot, key, 0, 0);
+			add(b, RESTORE_MAP, BLOB_OK, SYS_pkey_mprotect, m->start, m->end - m->start, m->prot, key, 0,
+			    0);
 	}
 }
 

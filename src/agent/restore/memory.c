@@ -61,7 +61,7 @@ static void map(struct build *b, const struct mem_vma *m, uint64_t flags, int fd
 	    (uint64_t)(int64_t)fd, fd < 0 ? 0 : m->offset);
 }
 
-/* System V shared memory: the first mapping of an attachment stands for all of it. */
+/* System V shared memory: the first mapping of an attachment represents all of it. */
 static void attach(struct build *b, const struct mem_vma *m)
 {
 	struct mem_sysv s;
@@ -69,7 +69,8 @@ static void attach(struct build *b, const struct mem_vma *m)
 	if (m->offset)
 		return;
 	memcpy(&s, restore_bytes(b->r, b->r->m.object[m->object].data), sizeof(s));
-	add(b, RESTORE_MAP, BLOB_SECOND, SYS_shmat, s.id, m->start, m->flags & MEM_VMA_MAY_WRITE ? 0 : SHM_RDONLY, 0, 0, 0);
+	add(b, RESTORE_MAP, BLOB_SECOND, SYS_shmat, s.id, m->start, m->flags & MEM_VMA_MAY_WRITE ? 0 : SHM_RDONLY, 0, 0,
+	    0);
 }
 
 /* What it may be used for when it was just attached. */
@@ -116,7 +117,8 @@ static void move_or_map(struct build *b, const struct mem_vma *m)
 	if (!x)
 		map_vma(b, m);
 	else if (m == &b->r->m.vma[x->first])
-		add(b, RESTORE_MAP, BLOB_FIFTH, SYS_mremap, x->at, x->len, x->len, MREMAP_MAYMOVE | MREMAP_FIXED, x->start, 0);
+		add(b, RESTORE_MAP, BLOB_FIFTH, SYS_mremap, x->at, x->len, x->len, MREMAP_MAYMOVE | MREMAP_FIXED,
+		    x->start, 0);
 }
 
 /* Two mappings that the kernel would make one, and that were two: each has pages since before they became neighbours. */
@@ -137,7 +139,8 @@ static void mark_apart(struct build *b, int advice)
 
 		marked = apart(m - 1, m) && !marked && !held(b, m);
 		if (marked)
-			add(b, RESTORE_MAP, BLOB_OK, SYS_madvise, m->start, m->end - m->start, (uint64_t)advice, 0, 0, 0);
+			add(b, RESTORE_MAP, BLOB_OK, SYS_madvise, m->start, m->end - m->start, (uint64_t)advice, 0, 0,
+			    0);
 	}
 }
 
@@ -170,10 +173,11 @@ static void set_vma(struct build *b, const struct mem_vma *m)
 	if (m->name.len)
 		set_name(b, m);
 	if (m->flags & MEM_VMA_LOCKED)
-		add(b, RESTORE_MAP, BLOB_OK, SYS_mlock2, m->start, len, m->flags & MEM_VMA_ONFAULT ? ONFAULT : 0, 0, 0, 0);
+		add(b, RESTORE_MAP, BLOB_OK, SYS_mlock2, m->start, len, m->flags & MEM_VMA_ONFAULT ? ONFAULT : 0, 0, 0,
+		    0);
 }
 
-/* Whether it seems to be in the page cache, all of it: nobody waits for a disk who may be asked for any moment. */
+/* Whether all of it seems to be in the page cache: a process that is held for a request must not wait for a disk. */
 static bool cached(int fd, uint64_t off, uint64_t len)
 {
 	uint8_t byte;
@@ -212,7 +216,7 @@ void restore_memory(struct build *b)
 	mark_apart(b, MADV_DODUMP);
 	for (uint32_t i = 0; i < b->p->vma.n; i++)
 		set_vma(b, vma(b, i));
-	/* The youngest: of a warm image, who waits for code. */
+	/* The last process is the youngest; in a warm image it is the one that waits for code. */
 	if (b->r->held && b->proc + 1 == b->r->m.n[MEM_S_PROC])
 		look_ahead(b);
 }

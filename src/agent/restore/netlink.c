@@ -1,4 +1,4 @@
-/* Netlink sockets: each with the number, groups and options that it had. The kernel tells it of what happens from now on. */
+/* Netlink sockets: each with its number, groups and options. Messages that were queued in it are not restored. */
 #include "agent/restore/socket.h"
 #include "base/base.h"
 #include "base/sys.h"

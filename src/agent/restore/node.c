@@ -1,6 +1,7 @@
 /*
- * Files that the image has itself: those of /dev/shm, and those that were open and removed. They are made before anything is
- * opened, such that everybody can; when all is open they get their modes and times, and those that had no name lose it.
+ * Files that the image itself contains: those of /dev/shm, and those that were open and removed. They are made before
+ * anything is opened, with a mode that lets every user open them. When all are open they get their modes and times, and
+ * those that had no name lose it.
  */
 #include "agent/restore/restore.h"
 #include "base/base.h"
@@ -66,7 +67,9 @@ static int make_other(struct restore *r, uint32_t i, struct restore_node *n)
 	if (S_ISDIR(x->mode)) {
 		int s = sys_mkdirat(n->folder, n->name, 0777);
 
-		n->fd = s < 0 ? s : high(r, sys_openat(n->folder, n->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0));
+		n->fd = s < 0 ? s :
+				high(r, sys_openat(n->folder, n->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+						   0));
 		return n->fd < 0 ? n->fd : 0;
 	}
 	if (S_ISLNK(x->mode)) {
@@ -97,7 +100,7 @@ static int make(struct restore *r, uint32_t i)
 		return n->folder;
 	if (fstat(n->folder, &n->was) < 0)
 		return -errno;
-	/* Somebody else may have its name by now. */
+	/* A file that was made since may have the name by now. */
 	if (x->flags & MEM_NODE_REMOVED && fstatat(n->folder, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		snprintf(n->name, sizeof(n->name), ".cloche-%u", i);
 	s = S_ISREG(x->mode) ? make_file(r, i, n) : make_other(r, i, n);

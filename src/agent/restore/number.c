@@ -1,8 +1,9 @@
 /*
- * Inode numbers of open files. A file that was in the writable layer comes from a layer now, under another number. The warden has
- * put an empty file with the old number into a folder of the root (layers/numbers.h). It gets content and attributes, and the name.
- * It is done before anything is opened, so whoever had the file open has the new one. Opening for writing would have copied the file
- * to the writable layer all the same. What cannot be done is left as it is, and told.
+ * Inode numbers of open files. A file that was in the writable layer now comes from a layer, under another number. The
+ * warden has put an empty file with the old number into a folder of the root (layers/numbers.h). It gets the content
+ * and attributes, and then the name. This is done before anything is opened, so every process that had the file open
+ * gets the new one. Opening for writing would have copied the file to the writable layer in any case. A file that
+ * cannot be replaced is left as it is, and reported.
  */
 #include "agent/restore/restore.h"
 #include "base/base.h"
@@ -16,7 +17,8 @@
 #include <unistd.h>
 
 #define IN_PLACE (RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS)
-#define READ_ONLY_MAX (8U << 20) /* bytes of files that are only read, and are copied for their numbers: memory they did not take before */
+/* bytes of files that are only read, and are copied for their numbers: memory they did not take before */
+#define READ_ONLY_MAX (8U << 20)
 #define NAMES_MAX 65536U
 #define VALUE_MAX 65536U
 #define NAME_SIZE 32U /* of a file in the folder */
@@ -86,7 +88,8 @@ static int fill(const struct numbering *x, int from, int to, const struct stat *
 static bool is_written(const struct restore *r, uint32_t file)
 {
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
-		if (r->m.object[i].file == file && r->m.object[i].kind == MEM_OBJ_FILE && (r->m.object[i].flags & O_ACCMODE) != O_RDONLY)
+		if (r->m.object[i].file == file && r->m.object[i].kind == MEM_OBJ_FILE &&
+		    (r->m.object[i].flags & O_ACCMODE) != O_RDONLY)
 			return true;
 	return false;
 }
@@ -167,7 +170,7 @@ static int keep_one(struct numbering *x, uint32_t i)
 		return from;
 	s = fill(x, from, to, &st);
 	if (s < 0) {
-		(void)sys_ftruncate(to, 0); /* it is removed with those nobody needed */
+		(void)sys_ftruncate(to, 0); /* an unused number, removed with the others that are left */
 		return s;
 	}
 	return move_over(x, number, path);
@@ -180,7 +183,8 @@ static void remove_rest(int folder)
 	const struct dirent *d;
 
 	while (dir && (d = readdir(dir))) {
-		AUTO_CLOSE int fd = d->d_name[0] == '.' ? -1 : sys_openat(folder, d->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0);
+		AUTO_CLOSE int fd =
+			d->d_name[0] == '.' ? -1 : sys_openat(folder, d->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0);
 
 		if (fd >= 0 && is_number(fd, strtoull(d->d_name, NULL, 10)))
 			sys_unlinkat(folder, d->d_name, 0);

@@ -1,6 +1,6 @@
 /*
- * Open file descriptions without a path: made by the agent, once each, so that whoever shared one shares it again.
- * All live above restore->base until each process has put its own in their places.
+ * Open file descriptions without a path: made by the agent, once each, so that processes that shared one share it
+ * again. All of them are above restore->base until each process has put its own in their places.
  */
 #include "agent/restore/restore.h"
 #include "base/base.h"
@@ -107,7 +107,7 @@ static int new_pipe(const struct mem_object *o, int ends[2])
 	return r;
 }
 
-/* Whose it is decides who may open it by its name (/dev/fd/63). */
+/* The owner and mode of a pipe decide which users may open it by name (/dev/fd/63). */
 static int dress_pipe(const struct mem_object *o, int fd)
 {
 	int r = fchown(fd, MEM_PIPE_UID(o->b), MEM_PIPE_GID(o->b)) < 0 ? -errno : 0;
@@ -139,17 +139,22 @@ static int make_pipe(struct restore *r, uint32_t i)
 			x = fill(writer, all[j].data, r->m.bytes);
 		if (x < 0)
 			break;
-		/* Another one was opened by /proc, and what is opened so can be told from what pipe() made. */
+		/*
+		 * One without LARGEFILE was made by pipe(); one with it was opened through /proc, and is opened so
+		 * again.
+		 */
 		own = !(all[j].flags & LARGEFILE) ? writes(&all[j]) ? &out : &in : NULL;
 		if (own && *own >= 0)
 			x = set_flags(*own, all[j].flags);
 		if (x >= 0)
-			x = put(r, j, own && *own >= 0 ? TAKE_FD(*own) : reopen(writes(&all[j]) ? writer : reader, all[j].flags));
+			x = put(r, j,
+				own && *own >= 0 ? TAKE_FD(*own) :
+						   reopen(writes(&all[j]) ? writer : reader, all[j].flags));
 	}
 	return x < 0 ? x : dress_pipe(&all[i], writer);
 }
 
-/* Opened for both already, so that nobody waited. */
+/* The FIFO was opened for reading and writing before, so that no opening waited. */
 static int make_fifo(struct restore *r, uint32_t i)
 {
 	const struct mem_object *o = &r->m.object[i];
@@ -157,7 +162,10 @@ static int make_fifo(struct restore *r, uint32_t i)
 	int x = 0;
 
 	r->object[i] = -1;
-	/* One that no writer has come to yet is opened when nobody has it for writing: it would be told that they are gone. */
+	/*
+	 * A reader to which no writer has come yet is opened while no writer exists; otherwise it would see a
+	 * hangup.
+	 */
 	if (o->b)
 		return put(r, i, reopen(both, O_PATH));
 	if (o->a)
@@ -203,7 +211,8 @@ static int make_timerfd(struct restore *r, uint32_t i)
 	memcpy(&ticks, (const uint8_t *)restore_bytes(r, o->data) + sizeof(t), sizeof(ticks));
 	/* What is left of it, whatever it was set by; but one that notices a new time of day is bound to that. */
 	if (o->b & TFD_TIMER_CANCEL_ON_SET && (t.it_value.tv_sec || t.it_value.tv_nsec)) {
-		uint64_t at = r->m.head->realtime + (uint64_t)t.it_value.tv_sec * 1000000000ULL + (uint64_t)t.it_value.tv_nsec;
+		uint64_t at = r->m.head->realtime + (uint64_t)t.it_value.tv_sec * 1000000000ULL +
+			      (uint64_t)t.it_value.tv_nsec;
 
 		t.it_value = (struct timespec){ (time_t)(at / 1000000000ULL), (long)(at % 1000000000ULL) };
 		x = timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &t, NULL) < 0 ? -errno : 0;
@@ -438,7 +447,7 @@ int restore_objects(struct restore *r, struct err *e)
 		if (x < 0)
 			return err_sys(e, ERR_UNSUPPORTED, x, "recreate %s", kind_name(o->kind));
 	}
-	/* When nothing is opened any more: nobody shall be told of what we did. */
+	/* Watches come after the last opening of files, so that they do not report the restore itself. */
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
 		x = r->m.object[i].kind == MEM_OBJ_INOTIFY ? make_inotify(r, i) : 0;
 		if (x < 0)

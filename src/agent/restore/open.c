@@ -1,7 +1,7 @@
 /*
- * Files by their path, below the sandbox's own root, which is ours. Each is opened as the user of the process that had
- * it: nobody gets a file back that he could not open himself. The opening is done by a child that shares our memory and
- * descriptors, one for each user.
+ * Files by their path, below the sandbox's own root, which is the agent's root. Each is opened as the user of the
+ * process that had it, so that a restore never gives a process a file that its user could not open. The opening is done
+ * by a child that shares the agent's memory and descriptors, one for each user.
  */
 #include "agent/restore/restore.h"
 #include "agent/restore/socket.h"
@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #define IN_PLACE (RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS)
-#define KEEP_FLAGS (O_ACCMODE | O_APPEND | O_NONBLOCK | O_DIRECTORY | O_PATH | O_SYNC | O_DSYNC | O_NOATIME | O_DIRECT | O_ASYNC | O_NOFOLLOW)
+#define KEEP_FLAGS                                                                                                     \
+	(O_ACCMODE | O_APPEND | O_NONBLOCK | O_DIRECTORY | O_PATH | O_SYNC | O_DSYNC | O_NOATIME | O_DIRECT |          \
+	 O_ASYNC | O_NOFOLLOW)
 #define MACHINE_ID "/etc/machine-id"
 #define GENERATION "/run/cloche/generation"
 
@@ -33,8 +35,8 @@ struct opener {
 static _Alignas(16) char stack[65536];
 
 /*
- * A file of his own that its mode keeps him from (git makes files that nobody may write to, and writes to them). He could change
- * that, so he does, for a moment: nothing else runs yet.
+ * Opens a file whose mode refuses its own owner (git creates read-only files and writes to them). The owner may change
+ * the mode, so it is changed for the moment of opening: no other process runs yet.
  */
 static int open_own(const char *path, struct open_how *how)
 {
@@ -71,7 +73,7 @@ static int open_path(struct opener *o, uint32_t file, int flags)
 
 	memcpy(o->path, restore_bytes(o->r, f->path), f->path.len);
 	o->path[f->path.len] = '\0';
-	/* One that was removed is there as a descriptor; whoever had it may have it. */
+	/* A removed file is there as a descriptor, and every process that had it may have it again. */
 	if (f->node != MEM_NONE && o->r->m.node[f->node].flags & MEM_NODE_REMOVED) {
 		const struct restore_node *n = &o->r->node[f->node];
 		char at[32];
@@ -119,7 +121,7 @@ static int open_file(struct opener *o, uint32_t i)
 	return fd < 0 ? fd : compare(o, i, fd);
 }
 
-/* A unix socket with a file, which is there already: of a socket nobody has any more. */
+/* A unix socket with a file that is there already, left from a socket that no process has any more. */
 static int open_socket(struct opener *o, const struct mem_object *x)
 {
 	struct restore_socket s;
@@ -160,8 +162,7 @@ static int open_object(struct opener *o, uint32_t i)
 	if (x->kind == MEM_OBJ_SOCKET)
 		fd = open_socket(o, x);
 	else if (x->kind == MEM_OBJ_FIFO)
-		fd = open_path(o, x->file,
-			       O_RDWR | O_NONBLOCK); /* does not block; object.c restores its flags */
+		fd = open_path(o, x->file, O_RDWR | O_NONBLOCK); /* does not block; object.c restores its flags */
 	else
 		fd = open_path(o, x->file, (int)x->flags & KEEP_FLAGS);
 	o->r->object[i] = fd < 0 ? -1 : fd;
@@ -245,8 +246,8 @@ static int say(const struct opener *o, struct err *e)
 	if (file >= r->m.n[MEM_S_FILE])
 		return err_sys(e, ERR_INTERNAL, o->error, "open files as their user");
 	if (o->differs)
-		return err_set(e, ERR_CONFLICT, o->error,
-			       "'%.160s' is not the same file as when the image was taken", o->path);
+		return err_set(e, ERR_CONFLICT, o->error, "'%.160s' is not the same file as when the image was taken",
+			       o->path);
 	return err_sys(e, ERR_CONFLICT, o->error, "reopen '%.160s'", o->path);
 }
 
@@ -267,7 +268,9 @@ static void note_needs(struct restore *r, uint32_t *file_of, uint32_t *object_of
 				continue;
 			file_of[m->file] = p;
 			r->file_need[m->file] |=
-				m->kind == MEM_VMA_FILE_SHARED && (m->prot & 2 || m->flags & MEM_VMA_MAY_WRITE) ? NEED_WRITE : NEED_READ;
+				m->kind == MEM_VMA_FILE_SHARED && (m->prot & 2 || m->flags & MEM_VMA_MAY_WRITE) ?
+					NEED_WRITE :
+					NEED_READ;
 		}
 		file_of[x->exe] = file_of[x->cwd] = p;
 		r->file_need[x->exe] |= NEED_READ;
@@ -298,7 +301,7 @@ static int put_line(const char *path, const char *text, int flags)
 	return n == (ssize_t)strlen(text) ? 0 : -EIO;
 }
 
-/* As root of the sandbox, or who there is: new numbers for what must not be the same in two of them. */
+/* As root of the sandbox, or its single user: new numbers for what must differ between two copies. */
 static int renumber(void *arg)
 {
 	struct restore *r = arg;

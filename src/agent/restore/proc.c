@@ -1,7 +1,7 @@
 /*
- * A process on its way: a copy of the agent with the right id, that takes its place among the others, puts its
- * descriptors where they were, becomes its user, and goes where its memory is replaced (map.c). Runs nothing of
- * the image's; what fails ends all of them.
+ * A process during its restore: a copy of the agent with the right id, that takes its place among the others, puts its
+ * descriptors where they were, becomes its user, and continues where its memory is replaced (map.c). It runs no code of
+ * the image. If it fails, all of them end.
  */
 #include "agent/restore/restore.h"
 #include "base/base.h"
@@ -44,7 +44,7 @@ void restore_die(const struct restore *r, uint32_t proc, enum restore_what what,
 	_exit(127);
 }
 
-/* Tells the agent that we are here. */
+/* Reports to the agent that this process has arrived at the barrier. */
 static void arrive(struct restore *r)
 {
 	struct blob_shared *s = r->shared;
@@ -101,7 +101,7 @@ static void join_family(struct restore *r, uint32_t i)
 	uint32_t by = r->plan[i].creator, failed = i;
 	int x = 0;
 
-	/* Before there are children, who then are in it already. */
+	/* Joins the group before it has children, which then start in that group. */
 	if (r->groups && p->exec != MEM_NONE && p->state == MEM_ALIVE &&
 	    (by == MEM_NONE || r->m.proc[by].exec != p->exec))
 		x = (int)sys_write(r->groups[p->exec], "0", 1);
@@ -141,12 +141,13 @@ static _Noreturn void be_dead(struct restore *r, uint32_t i)
 	sigset_t all;
 
 	if (p->state == MEM_PLACEHOLDER) {
-		/* Until nobody needs the number any more. */
+		/* A placeholder exits when no process needs its number any more. */
 		meet(r, 3);
 		_exit(0);
 	}
 	prctl(PR_SET_NAME, p->comm, 0, 0, 0);
-	if (!r->agent->single_id && (sys_setresgid(p->gid[0], p->gid[1], p->gid[2]) < 0 || sys_setresuid(p->uid[0], p->uid[1], p->uid[2]) < 0))
+	if (!r->agent->single_id &&
+	    (sys_setresgid(p->gid[0], p->gid[1], p->gid[2]) < 0 || sys_setresuid(p->uid[0], p->uid[1], p->uid[2]) < 0))
 		restore_die(r, i, RESTORE_USER, -EPERM, 0);
 	if (sig) {
 		sys_prlimit(RLIMIT_CORE, 0, 0); /* cloche-dump refuses one that has left a core */
@@ -164,7 +165,10 @@ static void raise_stop(void)
 	syscall(SYS_tgkill, getpid(), getpid(), SIGSTOP);
 }
 
-/* Our children that have ended: until they have, and without the signal that told of it, which was taken long ago. */
+/*
+ * Waits until those of our children that are to have ended have done so, and drops their SIGCHLD, which was taken
+ * before the image was made.
+ */
 static void bury(struct restore *r, uint32_t i)
 {
 	static const struct timespec now;
@@ -178,7 +182,7 @@ static void bury(struct restore *r, uint32_t i)
 			if (errno != EINTR)
 				restore_die(r, i, RESTORE_ZOMBIE, -errno, r->m.proc[c].pid);
 	}
-	/* One that was stopped and went on, and whose parent was not told yet, does that again. */
+	/* A child that was continued, and whose parent had not seen that yet, is stopped and continued again. */
 	for (uint32_t c = 0; c < r->m.n[MEM_S_PROC]; c++) {
 		const struct mem_proc *p = &r->m.proc[c];
 
@@ -192,7 +196,10 @@ static void bury(struct restore *r, uint32_t i)
 	}
 	if (r->m.proc[i].parent != MEM_NONE && r->m.proc[i].flags & MEM_PROC_CONTINUED)
 		raise_stop();
-	/* Those of our children's ends and stops, and of our own going on. All signals are blocked, so they wait. */
+	/*
+	 * The SIGCHLD of children that ended, stopped or continued, and the SIGCONT of this process, are pending, since
+	 * all signals are blocked. They are dropped.
+	 */
 	sigfillset(&all);
 	while (sigtimedwait(&all, &si, &now) > 0)
 		;
@@ -241,7 +248,10 @@ static void set_epolls(struct restore *r, uint32_t i)
 					first = p;
 		if (first != i)
 			continue;
-		/* Those first whose news are taken from the queue at once: nobody else's are in there yet. */
+		/*
+		 * Watches whose events are taken from the queue at once come first, while the queue has no events of
+		 * others.
+		 */
 		x = add_watches(r, o, r->object[k], MEM_WATCH_TOLD);
 		if (x == 0)
 			x = add_watches(r, o, r->object[k], 0);
@@ -297,7 +307,10 @@ static void open_owns(struct restore *r, uint32_t i)
 	}
 }
 
-/* The first process that has it says who gets signals for it. Others may have to be there: restore_plan(). */
+/*
+ * The first process that has the file sets the receiver of its signals. Other processes may have to exist for that:
+ * restore_plan().
+ */
 static void set_owner(struct restore *r, uint32_t i, const struct mem_fd *d)
 {
 	const struct mem_object *o = &r->m.object[d->object];
@@ -339,7 +352,7 @@ static void place_fds(struct restore *r, uint32_t i)
 		restore_die(r, i, RESTORE_FDS, x, 0);
 }
 
-/* With the agent's right to be anybody, which a change of users has left us permitted. */
+/* Sets the ids for file access. Needs CAP_SETUID and CAP_SETGID, which the change of users has left permitted. */
 static int set_fs_ids(const struct mem_proc *p)
 {
 	int x = caps_raise_effective();
@@ -348,7 +361,9 @@ static int set_fs_ids(const struct mem_proc *p)
 		return x;
 	syscall(SYS_setfsgid, p->gid[3]);
 	syscall(SYS_setfsuid, p->uid[3]);
-	return (uint32_t)syscall(SYS_setfsgid, -1) == p->gid[3] && (uint32_t)syscall(SYS_setfsuid, -1) == p->uid[3] ? 0 : -EPERM;
+	return (uint32_t)syscall(SYS_setfsgid, -1) == p->gid[3] && (uint32_t)syscall(SYS_setfsuid, -1) == p->uid[3] ?
+		       0 :
+		       -EPERM;
 }
 
 /*
@@ -376,8 +391,12 @@ static void become_user(struct restore *r, uint32_t i)
 	}
 	/* From now on no right of the agent's helps; but for the ids themselves. */
 	if (x == 0)
-		x = caps_set(CAPS_RESTORE | restore_caps(r, p), restore_inheritable(r, p)); /* none is ever added later */
-	/* Its files below /proc are its user's, as they will be; and open for nobody, since nothing else runs yet. */
+		x = caps_set(CAPS_RESTORE | restore_caps(r, p),
+			     restore_inheritable(r, p)); /* none is ever added later */
+	/*
+	 * Files below /proc/PID belong to its user then, as they will later; no other process runs yet that could open
+	 * them.
+	 */
 	if (x == 0 && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
 		x = -errno;
 	if (x < 0)
@@ -391,7 +410,7 @@ static uint64_t most_caps(const struct restore *r)
 
 uint64_t restore_caps(const struct restore *r, const struct mem_proc *p)
 {
-	/* Only who is root of the sandbox, or can be at once, has any. */
+	/* Only a process that is root of the sandbox, or can become it, has capabilities. */
 	return p->uid[0] && p->uid[1] && p->uid[2] ? 0 : p->caps[1] & most_caps(r);
 }
 
@@ -442,10 +461,16 @@ void restore_become(struct restore *r, uint32_t i)
 	if (p->state != MEM_ALIVE)
 		be_dead(r, i);
 	bury(r, i);
-	/* The agent's own descriptors are nobody else's. Of those that share a table, the first sees to it. */
+	/*
+	 * Descriptors of the agent are below base and are closed. Of processes that share a table, the first one closes
+	 * them.
+	 */
 	if (!p->files && sys_close_range(0, (unsigned)r->base - 1, 0) < 0)
 		restore_die(r, i, RESTORE_FDS, -EIO, 0);
-	/* Before: who has become somebody else since he came there (su) could not enter it again. */
+	/*
+	 * Before the change of user: a process that became another user in this folder (su) could not enter it
+	 * again.
+	 */
 	if (r->file[p->cwd] < 0 || fchdir(r->file[p->cwd]) < 0)
 		restore_die(r, i, RESTORE_CWD, -errno, 0);
 	become_user(r, i);

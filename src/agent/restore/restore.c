@@ -1,12 +1,12 @@
 /*
- * RESTORE: the processes of a memory image, as they were. The order: hold the image against itself and this machine;
- * open its files as their users, make its pipes, terminals and the like; start the processes, each with its old id, by
- * who has to be its creator; let them find their groups; each replaces its memory and makes its threads, and waits.
- * When all wait they get their registers and are let go, all at once. Whatever fails before that ends all of them: a
- * sandbox never has half of its processes.
+ * RESTORE: the processes of a memory image, as they were. The order: check the image against itself and this machine;
+ * open its files as their users, make its pipes, terminals and other objects; start the processes, each with its old
+ * id, by the process that has to be its creator; let them join their groups and sessions; each replaces its memory,
+ * makes its threads, and waits. When all wait, they get their registers and are released together. A failure before
+ * that ends all of them: a sandbox never has only a part of its processes.
  *
- * Nothing of the image's runs before the end, so what is in between (copies of the agent, a capability more than an
- * exec has, the filter's secret) is never in the same process as a stranger's code.
+ * No code of the image runs before the end, so what exists in between (copies of the agent, a capability more than an
+ * exec has, the filter's secret) is never in the same process as hostile code.
  */
 #include "agent/restore/help.h"
 #include "agent/restore/stash.h"
@@ -28,9 +28,9 @@
 
 #define TIMEOUT_MS 30000
 #define LOOK_MS 100
-#define HELD_PROCS 8U /* made before anybody asks for them, at most */
+#define HELD_PROCS 8U /* made ahead of a request, at most */
 #define HELD_THREADS 32U
-#define HELD_BYTES (128U * MIB) /* of memory that is theirs: nobody has asked for it, and no quota counts it */
+#define HELD_BYTES (128U * MIB) /* private memory of processes made ahead of a request; no quota counts it */
 #define MAPPING 256U /* bytes the kernel has for one, about */
 
 static uint64_t now_ns(clockid_t clock)
@@ -109,7 +109,7 @@ static int check_frame(struct restore *r, const int *pages, struct err *e)
 		if (run->file < r->frame->pages && run->off + run->len > most[run->file])
 			most[run->file] = run->off + run->len;
 	}
-	/* A mapping past the end of its file would be there, and kill who looks. */
+	/* A mapping past the end of its file would be possible, and reading it would kill the process. */
 	for (uint32_t i = 0; i < r->frame->pages; i++)
 		if (fstat(pages[i], &st[i]) < 0 || !S_ISREG(st[i].st_mode) || (uint64_t)st[i].st_size < most[i])
 			return err_set(e, ERR_INVALID, -EBADMSG, "pages file %u of the image is too short", i);
@@ -285,13 +285,17 @@ static void next_phase(struct restore *r, uint32_t phase)
 	syscall(SYS_futex, &r->shared->phase, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* A group that one of them is the last link of to its session is told of its end: nobody may be stopped in it by then. */
+/*
+ * Waits for the placeholders' ends. If one was the last link of a process group to its session, the kernel signals the
+ * group when it ends, so no process may be stopped in that group by then.
+ */
 static void end_placeholders(const struct restore *r)
 {
 	int status;
 
 	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++)
-		while (r->m.proc[i].state == MEM_PLACEHOLDER && waitpid((pid_t)r->m.proc[i].pid, &status, __WALL) < 0 && errno == EINTR)
+		while (r->m.proc[i].state == MEM_PLACEHOLDER && waitpid((pid_t)r->m.proc[i].pid, &status, __WALL) < 0 &&
+		       errno == EINTR)
 			;
 }
 
@@ -386,7 +390,7 @@ static void clean(struct restore *r)
 	free(r);
 }
 
-static struct restore *new(struct agent *a)
+static struct restore *new (struct agent *a)
 {
 	struct restore *r = calloc(1, sizeof(*r));
 
@@ -423,7 +427,7 @@ static int vdso(struct restore *r, struct err *e)
 	return 0;
 }
 
-/* All that can be done before anybody waits for it: nothing of it runs, or tells the time. */
+/* Does all that is possible before a request asks for it: nothing of the image runs, or can read the time. */
 static int prepare(struct restore *r, int meta, struct err *e)
 {
 	int x = read_image(r, meta, e);
@@ -511,7 +515,10 @@ static uint64_t own_bytes(const struct restore *r)
 	return n;
 }
 
-/* Who would notice that time goes by, or has to be seen to before others run, is not made before somebody waits for it. */
+/*
+ * Whether the processes may be made ahead of a request. Not if they could notice the time in between, or must be set up
+ * before others run.
+ */
 static bool can_wait(const struct restore *r)
 {
 	if (r->m.n[MEM_S_PROC] > HELD_PROCS || r->m.n[MEM_S_THREAD] > HELD_THREADS || r->m.n[MEM_S_TIMER] ||
@@ -536,8 +543,9 @@ static bool can_wait(const struct restore *r)
 }
 
 /*
- * With nothing but the image: it is read, and its files are opened. With all of it also the processes are made, and held
- * before their first instruction. What cannot be made ready is not told: RESTORE begins anew then, and says why.
+ * RESTORE ahead of a request. With only the image, it is read and its files are opened. With the whole frame, the
+ * processes are made, too, and held before their first instruction. Failures are not reported: RESTORE then starts anew
+ * and reports its own.
  */
 void restore_ahead(struct agent *a, const struct frame *f, const int *fds)
 {
@@ -548,7 +556,7 @@ void restore_ahead(struct agent *a, const struct frame *f, const int *fds)
 
 	if ((!hold && (f->nfds != 1 || f->len)) || a->ahead || !a->up || !a->cookie || !a->table)
 		return;
-	r = a->ahead = new(a);
+	r = a->ahead = new (a);
 	if (!r)
 		return;
 	if (prepare(r, fds[0], &e) < 0) {
@@ -575,8 +583,9 @@ static bool still(int fd, const struct stat *was)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && st.st_dev == was->st_dev && st.st_ino == was->st_ino && st.st_size == was->st_size &&
-	       st.st_ctim.tv_sec == was->st_ctim.tv_sec && st.st_ctim.tv_nsec == was->st_ctim.tv_nsec;
+	return fstat(fd, &st) == 0 && st.st_dev == was->st_dev && st.st_ino == was->st_ino &&
+	       st.st_size == was->st_size && st.st_ctim.tv_sec == was->st_ctim.tv_sec &&
+	       st.st_ctim.tv_nsec == was->st_ctim.tv_nsec;
 }
 
 /* Whether those that are held are what is asked for now: made of the same files, in the same groups, and all there. */
@@ -584,8 +593,8 @@ static bool held_fit(const struct restore *r, const struct frame_restore *f, con
 {
 	struct frame_restore_fds at = frame_restore_fds(f);
 	const struct frame_restore *t = &r->told;
-	bool fit = !f->flags && !t->flags && f->pages == t->pages && f->groups == t->groups &&
-		   f->nofile == t->nofile && f->cpu_seconds == t->cpu_seconds;
+	bool fit = !f->flags && !t->flags && f->pages == t->pages && f->groups == t->groups && f->nofile == t->nofile &&
+		   f->cpu_seconds == t->cpu_seconds;
 
 	for (uint32_t i = 0; fit && i < f->pages; i++)
 		fit = still(fds[at.pages + (int)i], &r->pages_was[i]);
@@ -645,7 +654,7 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 	}
 	r = take_ahead(a, &frame, fds);
 	if (!r) {
-		r = new(a);
+		r = new (a);
 		x = r ? prepare(r, fds[0], &e) : err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");
 	}
 	if (x == 0) {
@@ -672,5 +681,5 @@ void restore_serve(struct agent *a, const struct frame *f, const int *fds)
 	x = (int)frame_restored_encode(&done, out, sizeof(out));
 	agent_send(FRAME_RESTORED, 0, out, (size_t)x, NULL, 0);
 	stash_drop(a);
-	clean(r); /* a hundred descriptors and an image to let go of: who waits need not wait for that */
+	clean(r); /* after the answer: closing a hundred descriptors and the image takes a while */
 }

@@ -1,6 +1,7 @@
 /*
- * Restoring the processes of a memory image. The parts share one struct; restore.c tells the order of things. What runs
- * in the agent returns errors; what runs in a process that is to become another one fails by restore_die().
+ * Restoring the processes of a memory image. All files of this folder share one struct; restore.c describes the order
+ * of steps. Functions that run in the agent return errors; functions that run in a process to be restored fail by
+ * restore_die().
  */
 #pragma once
 #include "agent/agent.h"
@@ -130,7 +131,7 @@ int restore_high(const struct restore *r, int fd);
 int restore_find_vdso(struct restore *r, struct err *e);
 /* number.c: gives files that are to be opened the inode numbers that they had. */
 void restore_numbers(struct restore *r);
-/* open.c: files by path, each as the user who had it. */
+/* open.c: files by path, each opened as the user that had it. */
 int restore_open(struct restore *r, struct err *e);
 /* Whether those that are mapped are still what they were, and have a name. */
 bool restore_unchanged(struct restore *r);
@@ -165,10 +166,10 @@ uint32_t restore_number(const struct restore *r, const struct mem_proc *p, uint3
 /* tty.c: terminals with their old numbers; the pipes of execs, whose other ends the agent keeps. */
 int restore_ttys(struct restore *r, struct err *e);
 int restore_externals(struct restore *r, struct err *e);
-/* tree.c: who starts whom; then, in the agent or a process, starting those it has to. */
+/* tree.c: plans which process starts which; then, in the agent or a process, starts those that it has to. */
 int restore_plan(struct restore *r, struct err *e);
 int restore_spawn(struct restore *r, uint32_t creator, bool early, uint32_t *ret_failed);
-/* Whether others have the same descriptors: what is ours of them is closed when nobody needs it any more. */
+/* Whether others share this process's descriptor table: the agent's descriptors in it are closed when all are done. */
 bool restore_shares(const struct restore *r, const struct mem_proc *p);
 /* What a process may have of the capabilities it had: never more than an exec. */
 uint64_t restore_caps(const struct restore *r, const struct mem_proc *p);
@@ -180,6 +181,6 @@ _Noreturn void restore_enter(struct restore *r, uint32_t i);
 /* trace.c: registers, and letting go. *ret_proc is which one failed. */
 int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *what);
 void restore_let_go(const struct restore *r);
-bool restore_all_held(const struct restore *r); /* nobody has been killed meanwhile */
-/* Waits until *word is @want. */
+bool restore_all_held(const struct restore *r); /* whether none of them has been killed meanwhile */
+/* Waits until *word has the value @want. */
 int restore_wait(const struct restore *r, uint32_t *word, uint32_t want);

@@ -80,7 +80,8 @@ static int socket_make(struct restore *r, struct restore_socket *s)
 
 static int socket_bind(int fd, const struct restore_socket *s)
 {
-	const int level = s->k.family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6, name = s->k.family == AF_INET ? IP_FREEBIND : IPV6_FREEBIND;
+	const int level = s->k.family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6,
+		  name = s->k.family == AF_INET ? IP_FREEBIND : IPV6_FREEBIND;
 	int x = bind(fd, (const struct sockaddr *)&s->addr, s->k.addr_len) < 0 ? -errno : 0;
 
 	if (x != -EADDRNOTAVAIL)
@@ -121,8 +122,8 @@ int restore_socket_late(const struct restore *r, const struct mem_object *o, str
 }
 
 /*
- * So that all of @len can be with its reader, who does not read yet. The kernel gives a socket that waits for so much the room for it,
- * and does not take it back.
+ * Makes room for @len bytes in the queue of a socket whose reader does not run yet. SO_RCVLOWAT makes the kernel
+ * enlarge the receive buffer, and lowering it again does not shrink the buffer.
  */
 static int make_room(int fd, uint64_t len)
 {
@@ -185,9 +186,15 @@ static int connect_two(struct restore *r, struct restore_socket *a, struct resto
 /* The other end of @s as far as its addresses say. */
 static void mirror(const struct restore_socket *s, struct restore_socket *ret)
 {
-	*ret = (struct restore_socket){ .k = { .family = s->k.family, .type = s->k.type, .protocol = s->k.protocol,
-					       .uid = s->k.uid, .gid = s->k.gid, .addr_len = s->k.peer_len, .peer_len = s->k.addr_len },
-					.addr = s->peer, .peer = s->addr };
+	*ret = (struct restore_socket){ .k = { .family = s->k.family,
+					       .type = s->k.type,
+					       .protocol = s->k.protocol,
+					       .uid = s->k.uid,
+					       .gid = s->k.gid,
+					       .addr_len = s->k.peer_len,
+					       .peer_len = s->k.addr_len },
+					.addr = s->peer,
+					.peer = s->addr };
 }
 
 static int make_pair(struct restore *r, uint32_t i)
@@ -287,10 +294,12 @@ static void any_address(struct restore_socket *s)
 {
 	memset(&s->addr, 0, sizeof(s->addr));
 	if (s->k.family == AF_INET) {
-		*(struct sockaddr_in *)&s->addr = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+		*(struct sockaddr_in *)&s->addr =
+			(struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 		s->k.addr_len = sizeof(struct sockaddr_in);
 	} else {
-		*(struct sockaddr_in6 *)&s->addr = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+		*(struct sockaddr_in6 *)&s->addr =
+			(struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 		s->k.addr_len = sizeof(struct sockaddr_in6);
 	}
 }
@@ -370,7 +379,8 @@ static bool shares_port(const struct restore *r, uint32_t i, const struct restor
 		if (j == i || r->m.object[j].kind != MEM_OBJ_SOCKET)
 			continue;
 		restore_socket_read(r, &r->m.object[j], &o);
-		if (o.k.family != AF_UNIX && o.k.type == s->k.type && (o.k.state == MEM_SOCK_BOUND || o.k.state == MEM_SOCK_LISTEN) &&
+		if (o.k.family != AF_UNIX && o.k.type == s->k.type &&
+		    (o.k.state == MEM_SOCK_BOUND || o.k.state == MEM_SOCK_LISTEN) &&
 		    !memcmp(o.k.addr + 2, s->k.addr + 2, 2))
 			return true;
 	}
@@ -413,7 +423,8 @@ static int make_listening(struct restore *r, uint32_t i)
 }
 
 /* Where datagrams for it go from @from: an address of its own kind, and of the sender's. */
-static void reach_datagram(const struct restore_socket *s, const struct sockaddr_storage *from, struct sockaddr_storage *ret)
+static void reach_datagram(const struct restore_socket *s, const struct sockaddr_storage *from,
+			   struct sockaddr_storage *ret)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
@@ -428,13 +439,16 @@ static void reach_datagram(const struct restore_socket *s, const struct sockaddr
 					in6addr_loopback;
 }
 
-/* Whether one that is bound as @o is sends from @from: by itself, or (*ret_told) if it is told to. */
+/* Whether a socket bound as @o sends from the address @from: by default, or (*ret_told) if the message names it. */
 static bool sends_from(const struct restore_socket *o, const struct restore_socket *from, bool *ret_told)
 {
-	const struct sockaddr_in *a4 = (const struct sockaddr_in *)&o->addr, *b4 = (const struct sockaddr_in *)&from->addr;
-	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&o->addr, *b6 = (const struct sockaddr_in6 *)&from->addr;
+	const struct sockaddr_in *a4 = (const struct sockaddr_in *)&o->addr,
+				 *b4 = (const struct sockaddr_in *)&from->addr;
+	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&o->addr,
+				  *b6 = (const struct sockaddr_in6 *)&from->addr;
 
-	if (o->k.family != from->k.family || o->k.type != SOCK_DGRAM || o->k.addr_len != from->k.addr_len || a4->sin_port != b4->sin_port)
+	if (o->k.family != from->k.family || o->k.type != SOCK_DGRAM || o->k.addr_len != from->k.addr_len ||
+	    a4->sin_port != b4->sin_port)
 		return false;
 	if (o->k.family == AF_INET) {
 		*ret_told = a4->sin_addr.s_addr == INADDR_ANY;
@@ -467,7 +481,7 @@ static int find_sender(const struct restore *r, const struct restore_socket *fro
 	return fd;
 }
 
-/* Tells the kernel which of its addresses a socket sends from. */
+/* Adds the control message that names the local address to send from. */
 static void tell_source(const struct restore_socket *from, struct msghdr *h, void *control)
 {
 	struct in_pktinfo v4 = { .ipi_spec_dst = ((const struct sockaddr_in *)&from->addr)->sin_addr };
@@ -517,13 +531,16 @@ static uint32_t same_address(const struct restore *r, const struct restore_socke
 		if (r->m.object[i].kind != MEM_OBJ_SOCKET)
 			continue;
 		restore_socket_read(r, &r->m.object[i], &o);
-		n += o.k.family == s->k.family && o.k.type == SOCK_DGRAM && o.k.state == MEM_SOCK_BOUND && o.k.addr_len == s->k.addr_len &&
-		     !memcmp(&o.addr, &s->addr, s->k.addr_len);
+		n += o.k.family == s->k.family && o.k.type == SOCK_DGRAM && o.k.state == MEM_SOCK_BOUND &&
+		     o.k.addr_len == s->k.addr_len && !memcmp(&o.addr, &s->addr, s->k.addr_len);
 	}
 	return n;
 }
 
-/* Of several sockets at one address (SO_REUSEPORT) the kernel picks one for each datagram: it is told to pick this one. */
+/*
+ * Of several sockets at one address (SO_REUSEPORT) the kernel picks one for each datagram: a filter makes it pick this
+ * one.
+ */
 static int pick(const struct restore *r, uint32_t i, const struct restore_socket *s)
 {
 	struct sock_filter number = { .code = BPF_RET | BPF_K, .k = same_address(r, s, i) };
@@ -533,9 +550,14 @@ static int pick(const struct restore *r, uint32_t i, const struct restore_socket
 }
 
 /* A sender that is there sends itself; for others a new socket with that address does. */
-static int send_datagram(struct restore *r, uint32_t i, const struct restore_socket *s, const struct mem_message *m, const uint8_t *data)
+static int send_datagram(struct restore *r, uint32_t i, const struct restore_socket *s, const struct mem_message *m,
+			 const uint8_t *data)
 {
-	struct restore_socket from = { .k = { .family = s->k.family, .type = SOCK_DGRAM, .protocol = IPPROTO_UDP, .uid = s->k.uid, .gid = s->k.gid,
+	struct restore_socket from = { .k = { .family = s->k.family,
+					      .type = SOCK_DGRAM,
+					      .protocol = IPPROTO_UDP,
+					      .uid = s->k.uid,
+					      .gid = s->k.gid,
 					      .addr_len = m->addr_len } };
 	struct iovec io = { (void *)(uintptr_t)(data + m->addr_len + 4 * m->objects), m->len };
 	_Alignas(8) char control[CMSG_SPACE(sizeof(struct in6_pktinfo))] = { 0 };
@@ -609,12 +631,15 @@ static int make_late(struct restore *r, uint32_t i)
 
 static int say(const struct restore *r, uint32_t i, const char *what, int x, struct err *e)
 {
-	static const char *const names[] = { "a socket", "a bound socket", "a listening socket", "a connection to the outside",
-					     "a TCP connection", "a TCP connection that was not accepted", "a closed TCP socket" };
+	static const char *const names[] = { "a socket",	   "a bound socket",
+					     "a listening socket", "a connection to the outside",
+					     "a TCP connection",   "a TCP connection that was not accepted",
+					     "a closed TCP socket" };
 	struct restore_socket s;
 
 	restore_socket_read(r, &r->m.object[i], &s);
-	return err_sys(e, ERR_UNSUPPORTED, x, "%s %s again", what, s.k.state < ARRAY_LEN(names) ? names[s.k.state] : "?");
+	return err_sys(e, ERR_UNSUPPORTED, x, "%s %s again", what,
+		       s.k.state < ARRAY_LEN(names) ? names[s.k.state] : "?");
 }
 
 int restore_sockets(struct restore *r, struct err *e)

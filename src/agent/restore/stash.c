@@ -1,11 +1,12 @@
 /*
- * What a holder holds. Each block of an image's pages lies as far from a 2 MiB border as in its process, so that the
- * kernel can move whole tables of pages. Neighbouring anonymous mappings are one block and one mapping here: moved in
- * one step they are of one origin, as they were, and the kernel can join them when the program makes them alike.
+ * What a holder holds. Each block of an image's pages has the same distance from a 2 MiB border as in its process, so
+ * that the kernel can move whole tables of pages. Neighbouring anonymous mappings are one block and one mapping here:
+ * moved in one step they share one origin, as before, and the kernel can join them when the program makes them alike.
  *
- * Not held, but read by each copy: what a fork would empty (WIPEONFORK), what is locked (its pages are the process's
- * own anyway), stacks that grow, what is shared. Of files only those that everybody may read and that are the host's
- * own: device and inode are then the same in the sandbox, and so is the name that /proc shows.
+ * Some mappings are not held, but read by each copy: those that a fork would empty (WIPEONFORK), locked ones (their
+ * pages belong to the process in any case), stacks that grow, and shared ones. Of files, only those are held that every
+ * user may read and that are the host's own: device and inode are then the same in the sandbox, and so is the name in
+ * /proc.
  */
 #include "agent/restore/stash.h"
 #include "base/base.h"
@@ -52,7 +53,7 @@ static bool joins(const struct mem_vma *a, const struct mem_vma *m)
 	return !(a->prot == m->prot && a->flags == m->flags && a->advice == m->advice && a->run.n && m->run.n);
 }
 
-/* The image's file in the host's own root, if it is the same and anybody may read it; a descriptor or -1. */
+/* The image's file in the host's own root, if it is the same file and every user may read it; a descriptor or -1. */
 static int open_file(const struct hold *h, const struct mem_vma *m, struct stat *ret)
 {
 	const struct mem_file *f = &h->m.file[m->file];
@@ -105,13 +106,17 @@ static void plan(struct hold *h)
 	for (uint32_t p = 0; p < h->m.n[MEM_S_PROC]; p++) {
 		const struct mem_proc *x = &h->m.proc[p];
 
-		for (uint32_t i = x->vma.first, n; x->state == MEM_ALIVE && i < x->vma.first + x->vma.n; i += n ? n : 1) {
+		for (uint32_t i = x->vma.first, n; x->state == MEM_ALIVE && i < x->vma.first + x->vma.n;
+		     i += n ? n : 1) {
 			struct stash_block *b = &s->block[s->n];
 
 			n = chain(h, x, i);
 			if (!n)
 				continue;
-			*b = (struct stash_block){ .start = vma(h, i)->start, .first = i, .n = n, .used = true,
+			*b = (struct stash_block){ .start = vma(h, i)->start,
+						   .first = i,
+						   .n = n,
+						   .used = true,
 						   .file = vma(h, i)->kind == MEM_VMA_FILE };
 			b->len = vma(h, i + n - 1)->end - b->start;
 			/* A page at least between two of them, or they would be joined here. */
@@ -171,8 +176,8 @@ static int fill_run(const struct hold *h, const struct mem_run *x, uint64_t to)
 {
 	for (uint64_t done = 0; done < x->len;) {
 		uint64_t left = x->len - done;
-		ssize_t n = pread(h->pages[x->file], (void *)(uintptr_t)(to + done), left < READ_ONCE ? left : READ_ONCE,
-				  (off_t)(x->off + done));
+		ssize_t n = pread(h->pages[x->file], (void *)(uintptr_t)(to + done),
+				  left < READ_ONCE ? left : READ_ONCE, (off_t)(x->off + done));
 
 		if (n <= 0)
 			return n < 0 ? -errno : -EBADMSG;
@@ -212,7 +217,10 @@ static int hold_block(struct hold *h, struct stash_block *b)
 			r = x->file < h->s->n_pages ? fill_run(h, x, b->at + (x->start - b->start)) : -EBADMSG;
 			h->s->bytes += x->len;
 		}
-	/* One of several can be told when it is moved; that of a file is moved as it is. */
+	/*
+	 * The protection of several anonymous mappings is set when they are moved; that of a file's mapping must be set
+	 * here.
+	 */
 	if (r == 0 && b->file && mprotect((void *)(uintptr_t)b->at, b->len, (int)vma(h, b->first)->prot) < 0)
 		r = -errno;
 	return r;
@@ -298,8 +306,9 @@ static bool same(int fd, const struct stat *was)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && st.st_dev == was->st_dev && st.st_ino == was->st_ino && st.st_size == was->st_size &&
-	       st.st_ctim.tv_sec == was->st_ctim.tv_sec && st.st_ctim.tv_nsec == was->st_ctim.tv_nsec;
+	return fstat(fd, &st) == 0 && st.st_dev == was->st_dev && st.st_ino == was->st_ino &&
+	       st.st_size == was->st_size && st.st_ctim.tv_sec == was->st_ctim.tv_sec &&
+	       st.st_ctim.tv_nsec == was->st_ctim.tv_nsec;
 }
 
 bool stash_fits(struct stash *s, const struct restore *r, int meta, const int *pages)

@@ -14,7 +14,10 @@
 #include "agent/restore/restore.h"
 #include "linux/cgroup.h"
 
-/* Pages that lie together in the process and are held together: neighbouring anonymous mappings, or one of a file. */
+/*
+ * Pages that are adjacent in the process and are held together: neighbouring anonymous mappings, or one mapping of a
+ * file.
+ */
 struct stash_block {
 	uint64_t at, start, len; /* where they are held, where they belong */
 	uint32_t first, n; /* mappings of the image */

@@ -1,8 +1,8 @@
 /*
- * The life of a holder (stash.h): holds what it is told to, then makes an agent for each request. It has the warden's
- * user and three of its capabilities: to enter the network namespace of a sandbox for the moment of making its agent
- * (SYS_ADMIN), and to be the owner of its user namespace for as long (SETUID; DAC_OVERRIDE where groups are of version
- * 2). It sees none of the layers, cannot be traced, and ends with the warden's socket.
+ * The life of a holder (stash.h): it holds the pages that the warden names, then makes an agent for each request. It
+ * has the warden's user and three of its capabilities: to enter the network namespace of a sandbox for the moment of
+ * making its agent (SYS_ADMIN), and to be the owner of its user namespace for as long (SETUID; DAC_OVERRIDE where
+ * groups are of version 2). It sees none of the layers, cannot be traced, and ends with the warden's socket.
  */
 #include "agent/restore/stash.h"
 #include "base/base.h"
@@ -72,7 +72,7 @@ static int place_fds(int *fds)
 	static const struct {
 		int from, to;
 	} places[] = { { STASH_SOCK, AGENT_CTL }, { STASH_DEV, AGENT_DEV }, { STASH_BASE, AGENT_BASE },
-		       { STASH_NULL, 0 },	  { STASH_NULL, 1 },	     { STASH_NULL, 2 } };
+		       { STASH_NULL, 0 },	  { STASH_NULL, 1 },	    { STASH_NULL, 2 } };
 	int r = 0;
 
 	for (int i = 0; r >= 0 && i < STASH_NET; i++)
@@ -139,7 +139,7 @@ static long clone_owned(const struct stash_ask *q, const int *fds, int *ret_pidf
 	pid = r < 0 ? r : sys_clone3(&a, sizeof(a));
 	if (pid == 0)
 		return 0;
-	/* Who cannot become himself again makes no others. */
+	/* A holder that cannot become its own user again must not serve another request. */
 	if (sys_setresuid(keep, 0, keep) < 0 || caps_raise_effective() < 0)
 		_exit(1);
 	return pid;

@@ -1,7 +1,7 @@
 /*
- * System V objects, made in the sandbox's IPC namespace before any process is: each with its old id, by a child that has
- * become its creator. Everybody may use them at first, since a process may have what it could not get again; they get
- * their owners and modes when every process has attached what it had.
+ * System V objects, made in the sandbox's IPC namespace before its processes: each with its old id, by a child that has
+ * become its creator. Every user may use them at first, since a process may have an attachment that it could not get
+ * again. They get their owners and modes when every process has attached what it had.
  */
 #include "agent/restore/restore.h"
 #include "base/base.h"
@@ -30,7 +30,7 @@ struct maker {
 	const struct mem_object *o;
 	struct mem_sysv s;
 	const uint8_t *rest; /* what follows ->s */
-	bool last; /* everybody has what he had: owner and mode */
+	bool last; /* all processes have attached: set owner and mode */
 	int error;
 };
 
@@ -83,7 +83,8 @@ static int fill_memory(const struct maker *m)
 		uint64_t done = 0;
 
 		while (x == 0 && done < run->len) {
-			ssize_t n = pread(m->r->pages[run->file], at + run->start + done, run->len - done, (off_t)(run->off + done));
+			ssize_t n = pread(m->r->pages[run->file], at + run->start + done, run->len - done,
+					  (off_t)(run->off + done));
 
 			x = n < 0 ? -errno : n == 0 ? -EIO : 0;
 			done += n > 0 ? (uint64_t)n : 0;
@@ -124,7 +125,8 @@ static int make_semaphores(const struct maker *m)
 	if (x == 0 && m->s.flags & MEM_SYSV_USED)
 		x = push((int)m->s.id, used, 0, 1, 0);
 	for (uint32_t i = 0; x == 0 && i < m->s.n; i++)
-		if (sem_of(m, i).value && semctl((int)m->s.id, (int)i, SETVAL, (union value){ .val = (int)sem_of(m, i).value }) < 0)
+		if (sem_of(m, i).value &&
+		    semctl((int)m->s.id, (int)i, SETVAL, (union value){ .val = (int)sem_of(m, i).value }) < 0)
 			x = -errno;
 	return x;
 }
@@ -141,7 +143,7 @@ static int make_queue(const struct maker *m)
 		struct {
 			long type;
 			uint8_t bytes[];
-		} *text;
+		} * text;
 
 		memcpy(&g, at, sizeof(g));
 		text = malloc(sizeof(*text) + g.len);
@@ -317,7 +319,10 @@ static bool any_undo(const struct restore *r)
 	return false;
 }
 
-/* As it is, by us. No operation on one that only had its value set: that would tell that there was one. */
+/*
+ * Marks one semaphore as used by this process, without changing its value. One whose value was only set (SETVAL) is
+ * left out: an operation would leave a trace that it did not have.
+ */
 static int touch(const struct maker *m, uint32_t k)
 {
 	const uint32_t value = sem_of(m, k).value;
@@ -327,7 +332,7 @@ static int touch(const struct maker *m, uint32_t k)
 	return semctl((int)m->s.id, (int)k, SETVAL, (union value){ .val = (int)value }) < 0 ? -errno : 0;
 }
 
-/* Whoever changed a semaphore last is told by it, so that comes when nobody changes any more. */
+/* The last process that changed a semaphore is recorded in it (sempid), so this comes after all other changes. */
 static int touch_all(const struct restore *r, const struct mem_proc *p)
 {
 	int x = 0;

@@ -1,6 +1,6 @@
 /*
- * The last step of a restore. Every thread waits at the end of its list; only a tracer can give it its registers and
- * take away the code it stands on at the same time. All are held until all are done, and then let go.
+ * The last step of a restore. Every thread waits at the end of its list; only a tracer can set its registers and remove
+ * the code that it executes at the same time. All are held until all are done, and then released.
  */
 #include "agent/restore/restore.h"
 #include "base/base.h"
@@ -173,7 +173,7 @@ static int hold(const struct restore *r, const struct mem_proc *p)
 	return x;
 }
 
-/* Goes on until it stops for what is expected: a status as waitpid() has it, >> 8. */
+/* Continues the thread until it stops with the status @expected: as from waitpid(), >> 8. */
 static int go_to(uint32_t tid, int sig, int expected)
 {
 	int x = (int)trace(PTRACE_CONT, tid, 0, (const void *)(uintptr_t)sig);
@@ -208,7 +208,10 @@ static int finish(const struct restore *r, uint32_t i, uint64_t call, enum resto
 	return x;
 }
 
-/* Whether signals in @s say that a process is to be stopped. Nobody ever sees such a signal's sender. */
+/*
+ * Whether the signals in @s include one that stops a process. The sender of such a signal is never visible to the
+ * program.
+ */
 static bool has_stop(const struct restore *r, struct mem_span s)
 {
 	const uint8_t *info = restore_bytes(r, s);
@@ -254,13 +257,15 @@ static int forget_stop(const struct restore *r, uint32_t i, uint64_t call)
 			return 0;
 	}
 	x = inject(p->pid, r->places[2 * i] + call, SYS_rt_sigtimedwait,
-		   (const uint64_t[4]){ shared + offsetof(struct blob_shared, child_signal), 0, shared + offsetof(struct blob_shared, no_time), 8 });
+		   (const uint64_t[4]){ shared + offsetof(struct blob_shared, child_signal), 0,
+					shared + offsetof(struct blob_shared, no_time), 8 });
 	return x == -EAGAIN ? 0 : x;
 }
 
 /*
- * One that was stopped is stopped again while we hold it and all other signals are blocked, so that it takes none of them
- * on the way. If its parent knew of the stop, that is made to ask now, and is not told once more later.
+ * A process that was stopped is stopped again while it is held and all other signals are blocked, so that it takes none
+ * of them meanwhile. If its parent knew of the stop, the parent waits for it here, so that it is not reported a second
+ * time.
  */
 static int stop_again(const struct restore *r, uint32_t i, uint64_t call)
 {
@@ -300,7 +305,7 @@ int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *wha
 	int x = 0;
 
 	*what = RESTORE_TRACE;
-	/* All of them first: each stops on its own processor while the next is told. */
+	/* First all of them are asked to stop: each stops on its own processor while the next is asked. */
 	for (uint32_t i = 0; i < 2 * n; i++) {
 		*ret_proc = i % n;
 		if (all[i % n].state == MEM_ALIVE)

@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 /*
- * Meeting is waiting for each other on other processors, and those may be asleep. Who is alone in its session and group
- * joins nobody's, and needs the others only to be there, if that: a warm process and who was forked ahead of it are so.
+ * A barrier makes processes on other CPUs wait, and those CPUs may be asleep. A process that is alone in its session
+ * and group joins no other, so it needs the others only to exist, if at all: a warm process and the one forked ahead of
+ * it are such.
  */
 static void plan_phases(struct restore *r)
 {
@@ -55,7 +56,9 @@ bool restore_shares(const struct restore *r, const struct mem_proc *p)
 static long fork_as(const struct restore *r, uint32_t id, uint32_t exit_signal, uint64_t flags)
 {
 	pid_t tid = (pid_t)id;
-	struct clone_args c = { .flags = flags, .exit_signal = exit_signal, .set_tid = (uint64_t)(uintptr_t)&tid, .set_tid_size = 1 };
+	struct clone_args c = {
+		.flags = flags, .exit_signal = exit_signal, .set_tid = (uint64_t)(uintptr_t)&tid, .set_tid_size = 1
+	};
 
 	return sys_clone3_cookie(&c, sizeof(c), r->agent->cookie);
 }
@@ -77,7 +80,7 @@ static int spawn_one(struct restore *r, uint32_t i)
 		pid = fork_as(r, r->m.proc[i].pid, r->m.proc[i].exit_signal, 0);
 		if (pid)
 			_exit(pid < 0);
-		/* Its number is not told to anybody before the agent is its parent. */
+		/* The child's number is used only after the agent has become its parent. */
 		while (getppid() != 1)
 			usleep(20);
 		restore_become(r, i);

@@ -183,7 +183,7 @@ static int make_terminal(struct restore *r, uint64_t index, int master)
 	}
 	if (s >= 0)
 		s = open_slaves(r, index, x, master);
-	/* Nobody opens it by then but a process that may do anything. */
+	/* Exclusive mode: from now on only a process with CAP_SYS_ADMIN can open it. */
 	if (s >= 0 && exclusive)
 		s = sys_ioctl(slave, EXCLUSIVE, NULL);
 	if (s < 0)
@@ -298,7 +298,7 @@ static int make_external(struct restore *r, uint32_t exec, enum mem_role role, i
 	if (s < 0)
 		return s == -EAGAIN ? -EFBIG : s;
 	if (reads && !(x->flags & MEM_EXEC_STDIN))
-		return 0; /* nobody writes any more: it will read to the end */
+		return 0; /* there is no writer any more: it reads to the end */
 	*ret_host = sys_fcntl(reads ? out : in, F_DUPFD_CLOEXEC, AGENT_PLACES_END);
 	return *ret_host < 0 ? *ret_host : 0;
 }

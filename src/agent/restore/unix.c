@@ -1,8 +1,8 @@
 /*
- * Unix sockets. Connections are made again by connecting, to a listener of our own with the name of the one that was
- * connected to, so that each end tells the names that it told before. What waited in each queue is sent again by the socket
- * that had sent it, or by a new one with its name. The process that listens or connects is the one that the other end is
- * told of (SO_PEERCRED): a child with that number and user does it.
+ * Unix sockets. Connections are made again by connecting to a listener of our own with the name of the original one, so
+ * that each end reports the same names as before. The content of each queue is sent again by the socket that had sent
+ * it, or by a new one with its name. SO_PEERCRED names the process that listened or connected, so a child with that
+ * number and user does it.
  *
  * Sockets that have a file of their own are bound as their user, in open.c.
  */
@@ -38,7 +38,8 @@ bool restore_unix_has_file(const struct restore *r, const struct mem_object *o)
 	if (o->kind != MEM_OBJ_SOCKET)
 		return false;
 	restore_socket_read(r, o, &s);
-	return s.k.family == AF_UNIX && s.k.flags & MEM_SOCK_NAMED && (s.k.state == MEM_SOCK_BOUND || s.k.state == MEM_SOCK_LISTEN);
+	return s.k.family == AF_UNIX && s.k.flags & MEM_SOCK_NAMED &&
+	       (s.k.state == MEM_SOCK_BOUND || s.k.state == MEM_SOCK_LISTEN);
 }
 
 /* ---- as another process -------------------------------------------------------------------------------------------- */
@@ -130,7 +131,8 @@ static void folder_of(const struct restore *r, const struct mem_object *o, char 
 }
 
 /* A name for a moment: whatever has it is put aside. *ret_place is the socket's file, which has no name any more. */
-static int bind_aside(const struct restore *r, const struct mem_object *o, const struct restore_socket *s, int fd, int *ret_place)
+static int bind_aside(const struct restore *r, const struct mem_object *o, const struct restore_socket *s, int fd,
+		      int *ret_place)
 {
 	const struct sockaddr_un *un = (const struct sockaddr_un *)&s->addr;
 	char name[sizeof(un->sun_path) + 1] = "", aside[sizeof(name) + sizeof(ASIDE)], folder[MEM_PATH_MAX + 1] = "/";
@@ -178,7 +180,8 @@ static int reach(struct unix_restore *u, uint32_t i, struct sockaddr_storage *re
 
 		if (((const struct sockaddr_un *)&s.addr)->sun_path[0] != '/')
 			folder_of(u->r, &u->r->m.object[i], folder);
-		snprintf(path, sizeof(path), "%s/%.*s", folder, (int)s.k.addr_len - 2, ((const struct sockaddr_un *)&s.addr)->sun_path);
+		snprintf(path, sizeof(path), "%s/%.*s", folder, (int)s.k.addr_len - 2,
+			 ((const struct sockaddr_un *)&s.addr)->sun_path);
 		fd = sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
 		u->place[i] = fd < 0 ? fd : restore_high(u->r, fd);
 		if (fd < 0)
@@ -225,8 +228,8 @@ static int make_two(struct restore *r, const uint32_t cred[4], uint32_t type, in
 }
 
 /* A connection of @a to @b, which has a name. */
-static int make_connected(struct unix_restore *u, const struct mem_object *ao, struct restore_socket *a, const struct mem_object *bo,
-			  struct restore_socket *b, int ret[2])
+static int make_connected(struct unix_restore *u, const struct mem_object *ao, struct restore_socket *a,
+			  const struct mem_object *bo, struct restore_socket *b, int ret[2])
 {
 	AUTO_CLOSE int listener = unix_make(u->r, b), from = -1, place = -1;
 	struct act act = { .what = LISTEN, .fd = listener, .backlog = 1, .addr = b->addr, .len = b->k.addr_len };
@@ -277,7 +280,8 @@ static int make_pair(struct unix_restore *u, uint32_t i)
 			other = b.k.state == MEM_SOCK_PAIR && b.k.family == AF_UNIX ? j : MEM_NONE;
 		}
 	if (other == MEM_NONE)
-		b = (struct restore_socket){ .k = { .family = AF_UNIX, .type = a.k.type, .addr_len = a.k.peer_len }, .addr = a.peer };
+		b = (struct restore_socket){ .k = { .family = AF_UNIX, .type = a.k.type, .addr_len = a.k.peer_len },
+					     .addr = a.peer };
 	if (a.k.addr_len <= 2 && b.k.addr_len <= 2)
 		x = make_two(u->r, a.k.cred, a.k.type, fd);
 	else if (a.k.addr_len <= 2)
@@ -384,14 +388,16 @@ static uint32_t named_as(const struct restore *r, const uint8_t *addr, uint32_t 
 		if (r->m.object[i].kind != MEM_OBJ_SOCKET)
 			continue;
 		restore_socket_read(r, &r->m.object[i], &s);
-		if (s.k.family == AF_UNIX && s.k.type == SOCK_DGRAM && s.k.addr_len == len && !memcmp(s.k.addr, addr, len))
+		if (s.k.family == AF_UNIX && s.k.type == SOCK_DGRAM && s.k.addr_len == len &&
+		    !memcmp(s.k.addr, addr, len))
 			return i;
 	}
 	return MEM_NONE;
 }
 
 /* The socket that sends it: the other end, the one that has its name, or a new one. */
-static int sender(struct unix_restore *u, uint32_t i, const struct restore_socket *s, const uint8_t *addr, uint32_t len, int *ret_new)
+static int sender(struct unix_restore *u, uint32_t i, const struct restore_socket *s, const uint8_t *addr, uint32_t len,
+		  int *ret_new)
 {
 	struct restore_socket n = { .k = { .family = AF_UNIX, .type = SOCK_DGRAM, .addr_len = len } };
 	uint32_t from;
@@ -403,7 +409,8 @@ static int sender(struct unix_restore *u, uint32_t i, const struct restore_socke
 		for (uint32_t j = 0; j < u->r->m.n[MEM_S_OBJECT]; j++) {
 			struct restore_socket o;
 
-			if (j == i || u->r->m.object[j].kind != MEM_OBJ_SOCKET || u->r->m.object[j].pair != u->r->m.object[i].pair)
+			if (j == i || u->r->m.object[j].kind != MEM_OBJ_SOCKET ||
+			    u->r->m.object[j].pair != u->r->m.object[i].pair)
 				continue;
 			restore_socket_read(u->r, &u->r->m.object[j], &o);
 			if (o.k.state == MEM_SOCK_PAIR && o.k.family == AF_UNIX)
@@ -422,7 +429,8 @@ static int sender(struct unix_restore *u, uint32_t i, const struct restore_socke
 	return x < 0 ? x : *ret_new;
 }
 
-static int send_one(struct unix_restore *u, uint32_t i, const struct restore_socket *s, const struct mem_message *m, const uint8_t *data)
+static int send_one(struct unix_restore *u, uint32_t i, const struct restore_socket *s, const struct mem_message *m,
+		    const uint8_t *data)
 {
 	struct iovec io = { (void *)(uintptr_t)(data + m->addr_len + 4 * m->objects), m->len };
 	_Alignas(8) char control[CMSG_SPACE(sizeof(int) * 253)] = { 0 };
@@ -545,10 +553,13 @@ int restore_unix(struct restore *r, struct err *e)
 		make_pair, make_dgrams, make_single, make_listening, make_pending, make_queue, make_peer, make_ready,
 	};
 	static const char *const words[] = {
-		"connect", "make", "bind", "listen with", "connect to", "fill the queue of", "connect", "set options of",
+		"connect",	     "make",	"bind",		  "listen with", "connect to",
+		"fill the queue of", "connect", "set options of",
 	};
 	uint32_t n = r->m.n[MEM_S_OBJECT];
-	struct unix_restore u = { .r = r, .place = malloc((n + 1) * sizeof(int)), .other = malloc((n + 1) * sizeof(int)) };
+	struct unix_restore u = { .r = r,
+				  .place = malloc((n + 1) * sizeof(int)),
+				  .other = malloc((n + 1) * sizeof(int)) };
 	int x = u.place && u.other ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to restore with");
 
 	for (uint32_t i = 0; x == 0 && i < n; i++)

@@ -1,7 +1,7 @@
 /*
- * Execs that a warm process starts (proto/warm.h): it is the user's own and may say anything, or nothing. What counts
- * is what the kernel says of who answers: its id, its user, and that it is a child of ours. It is waited for a bounded
- * time, and one that does not answer again and again is not asked any more.
+ * Execs that a warm process starts (proto/warm.h). The warm process belongs to the user and may answer anything, or
+ * nothing. Only what the kernel reports of the sender counts: its id, its user, and that it is a child of the agent.
+ * The agent waits for a bounded time, and stops asking a process that repeatedly does not answer.
  */
 #include "agent/agent.h"
 #include "base/base.h"
@@ -15,7 +15,7 @@
 
 #define ANSWER_MS 2000
 #define ANSWER_TURNS 20
-#define STRAY_MAX 64 /* messages nobody waits for; more end it */
+#define STRAY_MAX 64 /* messages without a request; more end the connection */
 #define LATE_MAX 3 /* requests in a row without an answer */
 #define STAT_FLAGS 7U /* behind the name in /proc/PID/stat, and in it: */
 #define PF_EXITING 4U
@@ -69,7 +69,7 @@ unsigned warm_list(struct agent *a, struct agent_exec *ret[AGENT_WARM_MAX])
 	return n;
 }
 
-/* 1 with who said what; 0: nothing is there; -EPIPE: never again. */
+/* Receives one message with its sender's ids. 1; 0: there is none; -EPIPE: there will be no more. */
 static int hear(int sock, struct warm_answer *ret, struct ucred *who)
 {
 	_Alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int) * 16)];
@@ -87,7 +87,7 @@ static int hear(int sock, struct warm_answer *ret, struct ucred *who)
 			continue;
 		if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len >= CMSG_LEN(sizeof(*who)))
 			memcpy(who, CMSG_DATA(c), sizeof(*who));
-		if (c->cmsg_type == SCM_RIGHTS) { /* a gift nobody asked for */
+		if (c->cmsg_type == SCM_RIGHTS) { /* descriptors that were not asked for */
 			size_t have = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 			int fds[16];
 
@@ -142,7 +142,10 @@ void warm_listen(struct agent *a, struct agent_exec *x)
 	}
 }
 
-/* cwd, arguments and variables in a file that is nobody's. Most are small: memory for them would cost as much as all. */
+/*
+ * Writes folder, arguments and variables into a file without a name. Most are small, so a buffer on the heap is the
+ * exception.
+ */
 static int put_words(const struct frame_exec *x, struct warm_request *q)
 {
 	AUTO_CLOSE int fd = sys_memfd_create("words", MFD_CLOEXEC);
@@ -205,7 +208,10 @@ static bool joined(pid_t pid, int group)
 	return fd_get(AT_FDCWD, path, text, sizeof(text)) > 0 && strstr(text, want);
 }
 
-/* Version 1's groups do not know who is on its way out any more. It takes its memory along, and harms nobody. */
+/*
+ * Whether the process is exiting: groups of version 1 do not list it any more. It is harmless, and its memory is
+ * freed.
+ */
 static bool leaving(pid_t pid)
 {
 	char path[32], text[512];
@@ -244,7 +250,10 @@ static int wait_answer(struct agent *a, struct agent_exec *host, uint32_t tag, s
 {
 	struct pollfd p = { .fd = host->warm, .events = POLLIN };
 
-	/* In turns: while we are all paused the clock goes on, and that is one turn, however long. */
+	/*
+	 * In several turns: the clock runs while the whole sandbox is paused, and a pause of any length uses up only
+	 * one turn.
+	 */
 	for (unsigned i = 0; i < ANSWER_TURNS;) {
 		int r;
 
@@ -271,10 +280,14 @@ static int check(const struct agent *a, const struct frame_exec *x, const struct
 		 const struct ucred *who, enum frame_stage *stage)
 {
 	if (said->error) {
-		*stage = said->stage < FRAME_STAGE_COUNT && said->stage ? (enum frame_stage)said->stage : FRAME_STAGE_WARM;
+		*stage = said->stage < FRAME_STAGE_COUNT && said->stage ? (enum frame_stage)said->stage :
+									  FRAME_STAGE_WARM;
 		return said->error > 0 && said->error < 4096 ? -said->error : -EIO;
 	}
-	/* One who is no child of ours is left alone: it may be anybody. The pipe's end tells it that it is not wanted. */
+	/*
+	 * A process that is no child of ours is left alone: it may be any process. It sees the end of the pipe and
+	 * exits.
+	 */
 	if (!our_child(who->pid) || known(a, who->pid))
 		return -ECHILD;
 	*stage = FRAME_STAGE_USER;
@@ -322,10 +335,10 @@ int warm_start(struct agent *a, const struct frame_exec *x, const int stdio[3], 
 		r = check(a, x, &said, &who, stage);
 	if (r < 0)
 		return r;
-	(void)sys_write(go, "g", 1); /* who is dead already is reaped like any other */
+	(void)sys_write(go, "g", 1); /* a process that has died already is reaped like any other */
 	/*
-	 * Behind its back, since this takes longer than all the rest: who is not where it should be is not for long, and
-	 * could have run whatever it likes before it answered.
+	 * Checked after the start, since this takes longer than all the rest: a process in the wrong group is killed at
+	 * once, and it could have run anything before it answered.
 	 */
 	*stage = FRAME_STAGE_GROUP;
 	if (group >= 0 && !joined(who.pid, group) && !leaving(who.pid)) {

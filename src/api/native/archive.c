@@ -2,9 +2,10 @@
  * Whole trees as tar. The archive is read and written by cloche-tar, a child that cannot open files: it has a file
  * worker's socket and one end of a pipe, and reports its result in one line.
  */
+#include "api/native/feed.h"
 #include "api/native/file_call.h"
 #include "base/base.h"
-#include "service/secret/give.h"
+#include "service/secret/secret.h"
 #include "base/log.h"
 #include "service/state/json_read.h"
 
@@ -12,12 +13,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PIECE (64U * 1024U)
-#define QUEUE_MAX (2U * MIB)
 #define BYTES_MAX "68719476736"
 #define LOOK_MS 15000
-#define LOOKS 4U /* without a byte: the file worker may have been stopped from inside */
-/* Processes of this host, outside of any sandbox's limits, each of which may need half a gigabyte. */
+#define LOOKS 4U /* without a byte, after which the child is ended: the file worker may have been stopped from inside */
+/*
+ * archives at the same time: processes of this host, outside of any sandbox's limits, which may need half a gigabyte
+ * each
+ */
 #define AT_ONCE 16U
 #define AT_ONCE_TENANT 4U
 
@@ -26,15 +28,16 @@ struct archive {
 	uv_process_t process;
 	uv_loop_t *loop;
 	uv_timer_t clock;
-	struct api *api; /* both count it until it is freed */
-	struct tenant *tenant;
-	uv_poll_t stream, report;
+	struct api *api; /* counts it until it is freed */
+	struct tenant_calls *calls;
+	uv_poll_t stream, report; /* ->stream: only out */
 	int stream_fd, report_fd;
-	struct buf said, queue;
-	bool in, exited, body_over, stream_closed, report_closed, held;
+	struct feed feed; /* only in */
+	struct buf said;
+	bool in, exited, stream_closed, report_closed, held;
 	bool stuck;
-	unsigned still; /* looks since something moved */
-	unsigned handles; /* to be closed before it can be freed */
+	unsigned still; /* looks since the last byte */
+	unsigned handles; /* open handles, which must be closed before it can be freed */
 	int status;
 };
 
@@ -45,17 +48,18 @@ static void on_closed(uv_handle_t *h)
 	if (--a->handles)
 		return;
 	a->api->archives--;
-	a->tenant->archives--;
+	a->calls->archives--;
 	fd_close(a->stream_fd);
 	fd_close(a->report_fd);
 	buf_done(&a->said);
-	buf_done(&a->queue);
 	free(a);
 }
 
 static void archive_free(struct archive *a)
 {
-	uv_close((uv_handle_t *)&a->stream, on_closed);
+	feed_done(&a->feed);
+	if (!a->in)
+		uv_close((uv_handle_t *)&a->stream, on_closed);
 	uv_close((uv_handle_t *)&a->report, on_closed);
 	uv_close((uv_handle_t *)&a->process, on_closed);
 	uv_close((uv_handle_t *)&a->clock, on_closed);
@@ -64,24 +68,26 @@ static void archive_free(struct archive *a)
 static void on_clock(uv_timer_t *t)
 {
 	struct archive *a = t->data;
-	bool client = a->in ? !a->body_over && !a->queue.len : a->held;
+	bool client = a->in ? !a->feed.ended && !a->feed.queue.len : a->held;
 
-	a->still = client ? 0 : a->still + 1;
+	a->still = client || a->feed.moved ? 0 : a->still + 1;
+	a->feed.moved = false;
 	if (a->still >= LOOKS && !a->exited) {
 		a->stuck = true;
 		uv_process_kill(&a->process, SIGKILL);
 	}
 }
 
-/* What it said, as an error; or 0 with the object in *ret. */
+/* The child's report as an error; or 0 with the object in *ret. */
 static int verdict(const struct archive *a, json_t **ret, struct err *e)
 {
-	const char *text, *code;
+	const char *text;
+	enum err_reason why;
 	json_t *error;
 	int r = a->stuck ? 0 : json_read_begin(buf_str(&a->said), a->said.len, ret, e);
 
 	if (a->stuck)
-		return err_set(e, ERR_TIMEOUT, -ETIMEDOUT, "the archive made no progress for %u s",
+		return err_set(e, WHY_NO_PROGRESS, -ETIMEDOUT, "the archive made no progress for %u s",
 			       LOOKS * LOOK_MS / 1000);
 	if (r < 0 || a->status > 1 || !a->said.len)
 		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive process failed (status %d)", a->status);
@@ -89,13 +95,12 @@ static int verdict(const struct archive *a, json_t **ret, struct err *e)
 	if (!error)
 		return a->status ? err_set(e, ERR_INTERNAL, -EPROTO, "the archive process failed") : 0;
 	text = json_string_value(json_object_get(error, "message"));
-	code = json_string_value(json_object_get(error, "code"));
-	return err_set(e,
-		       code && !strcmp(code, "not_found") ? ERR_NOT_FOUND :
-		       code && !strcmp(code, "too_large") ? ERR_TOO_LARGE :
-		       code && !strcmp(code, "invalid")	  ? ERR_INVALID :
-							    ERR_REFUSED,
-		       -EINVAL, "%s", text ? text : "the archive process failed");
+	why = err_reason_find(json_string_value(json_object_get(error, "reason")));
+	err_set(e, why, -EINVAL, "%s", text ? text : "the archive process failed");
+	/* What else goes wrong there is the archive's fault, or that of the files in the sandbox. */
+	if (e->kind != ERR_NOT_FOUND && e->kind != ERR_TOO_LARGE && e->kind != ERR_INVALID && e->kind != ERR_REFUSED)
+		err_because(e, WHY_REFUSED);
+	return -EINVAL;
 }
 
 static void finish_in(struct archive *a, struct file_call *f)
@@ -124,7 +129,7 @@ static void finish_out(struct archive *a, struct file_call *f)
 	}
 	if (!f->begun)
 		http_begin(c->q, 200, "application/x-tar", -1);
-	/* The client has part of it: it must notice that the rest does not come. */
+	/* The client has part of the archive: it must notice that the rest does not come. */
 	if (r < 0)
 		http_cut(c->q);
 	else
@@ -143,7 +148,8 @@ static void check_end(struct archive *a)
 		return;
 	a->f = NULL;
 	if (f)
-		f->more = NULL; /* the answer may wait for the disk, and more of the body come meanwhile */
+		f->more = NULL; /* the answer may wait for the disk */
+	feed_done(&a->feed);
 	if (f && a->in)
 		finish_in(a, f);
 	else if (f)
@@ -196,7 +202,7 @@ static void on_stream_out(uv_poll_t *p, int status, int events)
 {
 	struct archive *a = p->data;
 	struct file_call *f = a->f;
-	char *buf = f ? f->c->api->s->scratch : NULL;
+	char *buf = f ? service_scratch(f->c->api->s) : NULL;
 	ssize_t n = buf ? read(a->stream_fd, buf, SCRATCH) : 0;
 
 	(void)status;
@@ -213,7 +219,8 @@ static void on_stream_out(uv_poll_t *p, int status, int events)
 		const char *format = http_query(f->c->q, "format");
 
 		f->begun = true;
-		http_begin(f->c->q, 200, format && !strcmp(format, "tar.zst") ? "application/zstd" : "application/x-tar", -1);
+		http_begin(f->c->q, 200,
+			   format && !strcmp(format, "tar.zst") ? "application/zstd" : "application/x-tar", -1);
 		http_set_drain(f->c->q, on_drain, f);
 	}
 	a->still = 0;
@@ -222,86 +229,6 @@ static void on_stream_out(uv_poll_t *p, int status, int events)
 		a->held = true;
 		uv_poll_stop(&a->stream);
 	}
-}
-
-/* --- in --- */
-
-static void on_stream_in(uv_poll_t *p, int status, int events);
-
-/* It reads no more: the rest of the body is dropped, and its report names the reason. */
-static void stop_feeding(struct archive *a)
-{
-	uv_poll_stop(&a->stream);
-	a->stream_closed = true;
-	buf_clear(&a->queue);
-	shutdown(a->stream_fd, SHUT_WR);
-	if (a->f && a->f->c->q && !a->body_over)
-		http_body_resume(a->f->c->q);
-}
-
-static void feed(struct archive *a)
-{
-	while (a->queue.len) {
-		ssize_t n = send(a->stream_fd, a->queue.data, a->queue.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN) {
-			uv_poll_start(&a->stream, UV_WRITABLE, on_stream_in);
-			return;
-		}
-		if (n < 0) {
-			stop_feeding(a);
-			return;
-		}
-		buf_drop(&a->queue, (size_t)n);
-		a->still = 0;
-	}
-	uv_poll_stop(&a->stream);
-	if (a->body_over)
-		stop_feeding(a);
-	else if (a->held && a->f && a->f->c->q) {
-		a->held = false;
-		http_body_resume(a->f->c->q);
-	}
-}
-
-static void on_stream_in(uv_poll_t *p, int status, int events)
-{
-	(void)status;
-	(void)events;
-	feed(p->data);
-}
-
-static void on_body(void *arg, const char *p, size_t len)
-{
-	struct file_call *f = arg;
-	struct archive *a = f->more;
-
-	if (!a || a->stream_closed)
-		return;
-	if (buf_add(&a->queue, p, len) < 0) {
-		stop_feeding(a);
-		return;
-	}
-	feed(a);
-	if (a->queue.len > QUEUE_MAX / 2 && a->f) {
-		a->held = true;
-		http_body_pause(a->f->c->q);
-	}
-}
-
-static void on_body_end(void *arg)
-{
-	struct file_call *f = arg;
-	struct archive *a = f->more;
-
-	if (!a)
-		return;
-	a->body_over = true;
-	a->still = 0;
-	if (!a->queue.len && !a->stream_closed)
-		stop_feeding(a);
 }
 
 /* --- both --- */
@@ -313,10 +240,12 @@ static void on_gone(struct call *c)
 
 	if (a) {
 		a->f = NULL;
-		/* Half a tree is no tree: it stops where it is. */
+		/* An incomplete tree is useless: the child is ended. */
 		if (!a->exited)
 			uv_process_kill(&a->process, SIGKILL);
-		if (!a->stream_closed) {
+		a->feed.q = NULL;
+		feed_stop(&a->feed);
+		if (!a->in && !a->stream_closed) {
 			uv_poll_stop(&a->stream);
 			a->stream_closed = true;
 		}
@@ -328,9 +257,23 @@ static void on_gone(struct call *c)
 static int spawn(struct file_call *f, bool in, const char *format, int files, int stream, int report, struct archive *a)
 {
 	char tar[] = "cloche-tar", dev[24];
-	char *args[] = { tar,	      in ? "in" : "out", "--files", "3",		  "--stream", "4", "--path", f->path,
-			 "--max-bytes", BYTES_MAX,	  "--max-entries", "1000000", "--skip-dev", dev, format ? "--format" : NULL,
-			 (char *)(uintptr_t)format, NULL };
+	char *args[] = { tar,
+			 in ? "in" : "out",
+			 "--files",
+			 "3",
+			 "--stream",
+			 "4",
+			 "--path",
+			 f->path,
+			 "--max-bytes",
+			 BYTES_MAX,
+			 "--max-entries",
+			 "1000000",
+			 "--skip-dev",
+			 dev,
+			 format ? "--format" : NULL,
+			 (char *)(uintptr_t)format,
+			 NULL };
 	uv_stdio_container_t io[] = {
 		{ .flags = UV_IGNORE },
 		{ .flags = UV_INHERIT_FD, .data.fd = report },
@@ -341,15 +284,14 @@ static int spawn(struct file_call *f, bool in, const char *format, int files, in
 	char *env[] = { NULL };
 	uv_process_options_t o = {
 		.exit_cb = on_exit_,
-		.file = f->c->api->s->o.tar,
+		.file = service_opts(f->c->api->s)->tar,
 		.args = args,
 		.env = env,
 		.stdio = io,
 		.stdio_count = ARRAY_LEN(io),
 	};
 
-	snprintf(dev, sizeof(dev), "%llu",
-		 (unsigned long long)(f->c->sandbox->secrets ? f->c->sandbox->secrets->dev : 0));
+	snprintf(dev, sizeof(dev), "%llu", (unsigned long long)secrets_dev(f->c->sandbox));
 	return uv_spawn(a->loop, &a->process, &o);
 }
 
@@ -358,7 +300,7 @@ static void on_not_started(uv_handle_t *h)
 	free(h->data);
 }
 
-/* Starts the child. NULL: it has been answered. */
+/* Starts the child. NULL: the call has been answered. */
 static struct archive *begin(struct file_call *f, bool in, const char *format)
 {
 	AUTO_CLOSE int files = -1, child_stream = -1, child_report = -1;
@@ -369,13 +311,14 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 
 	if (!a)
 		abort();
-	*a = (struct archive){ .f = f, .loop = f->c->api->s->loop, .in = in, .stream_fd = -1, .report_fd = -1 };
+	*a = (struct archive){ .f = f, .loop = f->c->api->loop, .in = in, .stream_fd = -1, .report_fd = -1 };
 	a->api = f->c->api;
-	a->tenant = f->c->sandbox->tenant;
+	a->calls = tenant_calls(sandbox_tenant(f->c->sandbox));
 	a->said = (struct buf)BUF_INIT(2 * MIB);
-	a->queue = (struct buf)BUF_INIT(QUEUE_MAX);
+	feed_init(&a->feed, a->loop, in ? f->c->q : NULL);
 	a->process.data = a->stream.data = a->report.data = a->clock.data = a;
-	r = a->api->archives < AT_ONCE && a->tenant->archives < AT_ONCE_TENANT ? 0 :
+	r = a->api->archives < AT_ONCE && a->calls->archives < AT_ONCE_TENANT ?
+		    0 :
 		    err_set(&e, ERR_EXHAUSTED, -EAGAIN, "too many archives are being read or written: try again later");
 	if (r == 0)
 		r = file_worker_open(f->c->sandbox, &f->user, &files, &e);
@@ -394,23 +337,27 @@ static struct archive *begin(struct file_call *f, bool in, const char *format)
 	if (r < 0) {
 		fd_close(a->stream_fd);
 		fd_close(a->report_fd);
-		if (tried) /* the loop knows its handle, also of one that did not start */
+		if (tried) /* libuv also keeps the handle of a child that did not start */
 			uv_close((uv_handle_t *)&a->process, on_not_started);
 		else
 			free(a);
 		file_call_fail(f, &e);
 		return NULL;
 	}
-	fd_set_nonblock(a->stream_fd);
 	fd_set_nonblock(a->report_fd);
-	uv_poll_init(a->loop, &a->stream, a->stream_fd);
+	if (in) {
+		feed_open(&a->feed, TAKE_FD(a->stream_fd));
+	} else {
+		fd_set_nonblock(a->stream_fd);
+		uv_poll_init(a->loop, &a->stream, a->stream_fd);
+	}
 	uv_poll_init(a->loop, &a->report, a->report_fd);
 	uv_timer_init(a->loop, &a->clock);
 	a->clock.data = a;
 	uv_timer_start(&a->clock, on_clock, LOOK_MS, LOOK_MS);
-	a->handles = 4;
+	a->handles = in ? 3 : 4;
 	a->api->archives++;
-	a->tenant->archives++;
+	a->calls->archives++;
 	uv_poll_start(&a->report, UV_READABLE, on_report);
 	f->more = a;
 	f->c->gone = on_gone;
@@ -438,5 +385,5 @@ void archive_in(struct file_call *f)
 	struct archive *a = begin(f, true, NULL);
 
 	if (a)
-		http_stream_body(f->c->q, on_body, on_body_end, f);
+		feed_body(&a->feed);
 }

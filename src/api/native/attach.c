@@ -1,18 +1,17 @@
-/* WebSockets of our own dialect. */
+/* WebSockets of the native dialect. */
 #include "api/attach.h"
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "service/state/json_read.h"
 
-/* The first text is what POST …/execs takes. */
-static int read_request(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
-			struct exec_request **ret, struct err *e)
+/* The first text is a body of POST …/execs. */
+static int read_request(const struct sandbox *b, const char *data, size_t len, struct exec_request **ret, struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL;
 	int r = json_read_begin(data, len, &from, e);
 
-	return r < 0 ? r : exec_request_parse(o, b->request, from, ret, e);
+	return r < 0 ? r : exec_request_read(b, from, ret, e);
 }
 
 static int read_text(struct exec *x, const char *data, size_t len, struct err *e)
@@ -40,20 +39,20 @@ static int read_text(struct exec *x, const char *data, size_t len, struct err *e
 	} else if (!strcmp(type, "signal")) {
 		n = signal_parse(sig);
 		if (n < 0)
-			return err_set(e, ERR_INVALID, -EINVAL, "'signal': unknown signal '%.20s'", sig);
+			return err_set(e, WHY_BAD_FIELD, -EINVAL, "'signal': unknown signal '%.20s'", sig);
 		return exec_signal(x, n, EXEC_TREE, e);
 	} else {
-		return err_set(e, ERR_INVALID, -EINVAL, "'type' must be signal, stdin_close or resize");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'type' must be signal, stdin_close or resize");
 	}
 	return 0;
 }
 
 static void write_result(struct exec *x, bool gaps, struct json *j)
 {
-	(void)gaps; /* each was told */
+	(void)gaps; /* each gap was reported already */
 	jout_object(j, NULL);
 	jout_str(j, "type", "result");
-	exec_write_result(x, false, j);
+	exec_write_result(x, 0, j);
 	jout_end(j);
 }
 
@@ -61,7 +60,7 @@ static void write_gap(const struct exec *x, enum exec_stream s, uint64_t offset,
 {
 	jout_object(j, NULL);
 	jout_str(j, "type", "gap");
-	jout_str(j, "stream", s == EXEC_ERR ? "stderr" : x->request->tty ? "tty" : "stdout");
+	jout_str(j, "stream", s == EXEC_ERR ? "stderr" : exec_has_tty(x) ? "tty" : "stdout");
 	jout_u64(j, "offset", offset);
 	jout_u64(j, "lost", lost);
 	jout_end(j);

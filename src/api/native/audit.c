@@ -8,16 +8,16 @@
 
 #define LIMIT_DEFAULT 1000
 #define LIMIT_MAX 10000
-#define PAGE_BYTES (8 * MIB) /* of a JSON answer; a longer one ends early, and `next` goes on */
+#define PAGE_BYTES (8 * MIB) /* bytes of a JSON answer; a longer one is cut, and continues at `next` */
 
 struct page {
 	struct call *c;
 	struct audit_filter filter;
-	uint64_t last; /* looked at so far */
-	uint64_t end; /* where the log ended when it was asked for */
-	uint64_t left; /* records still wanted */
-	bool lines; /* a record per line, as they come */
-	bool waiting; /* for the client to read on */
+	uint64_t last; /* the last record read */
+	uint64_t end; /* end of the log at the time of the request */
+	uint64_t left; /* records that are still to be sent */
+	bool lines; /* one record per line, as they are read */
+	bool waiting; /* waiting for the client to read */
 	bool full;
 	struct buf out;
 	struct json json;
@@ -57,7 +57,7 @@ static int on_record(void *arg, uint64_t seq, const char *line, size_t len)
 
 static void finish(struct page *p)
 {
-	const struct audit_head *h = audit_head(p->c->api->s->audit);
+	const struct audit_head *h = audit_head(p->c->api->audit);
 	AUTO(buf_done) struct buf out = p->out;
 	struct json j = p->json;
 	struct call *c = p->c;
@@ -100,11 +100,11 @@ static void step(void *arg)
 	int r = 0;
 
 	if (p->last < p->end && p->left)
-		r = audit_read(c->api->s->audit, p->last, p->left, &p->filter, on_record, p, &last, &e);
+		r = audit_read(c->api->audit, p->last, p->left, &p->filter, on_record, p, &last, &e);
 	if (r < 0) {
 		page_free(p);
 		c->gone = NULL;
-		if (http_queued(c->q)) { /* a part is on its way */
+		if (http_queued(c->q)) { /* a part is still being sent */
 			http_cut(c->q);
 			c->q = NULL;
 			call_free(c);
@@ -113,13 +113,13 @@ static void step(void *arg)
 		}
 		return;
 	}
-	/* Beyond the end of the question, or stopped in the middle: on_record knows better. */
+	/* At the end of the range, or stopped in the middle, where on_record has set the position. */
 	if (r == 0 && p->left && last > p->last)
 		p->last = last < p->end ? last : p->end;
 	if (p->last < p->end && p->left && !p->full) {
 		p->waiting = p->lines && http_queued(c->q) >= HTTP_HIGH;
 		if (!p->waiting)
-			turn_after(c->api->s->turn, &c->wait, step, p);
+			turn_after(c->api->turn, &c->wait, step, p);
 		return;
 	}
 	if (p->lines)
@@ -135,16 +135,16 @@ static void on_drain(void *arg)
 	if (!p->waiting)
 		return;
 	p->waiting = false;
-	turn_after(p->c->api->s->turn, &p->c->wait, step, p);
+	turn_after(p->c->api->turn, &p->c->wait, step, p);
 }
 
-/* Everything up to now is in the file: this is where the question ends. */
+/* All records so far are in the file now: its size is the end of the range. */
 static void first_step(void *arg)
 {
 	struct page *p = arg;
 	struct call *c = p->c;
 
-	p->end = audit_written(c->api->s->audit);
+	p->end = audit_written(c->api->audit);
 	if (p->lines) {
 		http_begin(c->q, 200, "application/x-ndjson", -1);
 		http_set_drain(c->q, on_drain, p);
@@ -167,8 +167,8 @@ static int read_query(struct call *c, struct page *p, struct err *e)
 	if (after && parse_u64(after, &p->last, NULL) < 0)
 		return err_set(e, ERR_INVALID, -EINVAL, "after must be the number of a record");
 	if (limit && (parse_u64(limit, &p->left, NULL) < 0 || !p->left || p->left > max))
-		return err_set(e, ERR_INVALID, -EINVAL,
-			       p->lines ? "limit must be at least 1" : "limit must be 1 to %d", LIMIT_MAX);
+		return err_set(e, ERR_INVALID, -EINVAL, p->lines ? "limit must be at least 1" : "limit must be 1 to %d",
+			       LIMIT_MAX);
 	return 0;
 }
 
@@ -194,7 +194,7 @@ void get_audit(void *arg, struct http_req *q, const struct route *r)
 	}
 	c->data = p;
 	c->gone = page_gone;
-	turn_after(c->api->s->turn, &c->wait, first_step, p);
+	turn_after(c->api->turn, &c->wait, first_step, p);
 }
 
 /* --- verify --- */
@@ -216,12 +216,12 @@ static void verify_work(uv_work_t *work)
 	v->r = audit_verify(v->path, &v->verdict, &v->e);
 }
 
-/* A file can be a perfect chain and still not be ours. */
+/* A file can be a valid chain and still not be this daemon's. */
 static void compare(struct verify *v, const struct audit *a)
 {
 	const struct audit_head *now = audit_head(a), *seen = &v->verdict.head;
 
-	/* A line that was being written just then is no fault. */
+	/* A line that was being written at that moment is no error. */
 	if (v->r < 0 && v->verdict.torn && audit_written(a) > seen->seq)
 		v->r = 0;
 	if (v->r < 0)
@@ -247,7 +247,7 @@ static void verify_done(uv_work_t *work, int status)
 	if (status < 0)
 		v->r = err_set(&v->e, ERR_INTERNAL, status, "the check was cancelled");
 	else
-		compare(v, c->api->s->audit);
+		compare(v, c->api->audit);
 	jout_object(&j, NULL);
 	jout_bool(&j, "ok", v->r == 0);
 	jout_u64(&j, "records", v->verdict.records);
@@ -268,8 +268,8 @@ static void verify_start(void *arg)
 	struct err e = { 0 };
 	int r;
 
-	v->before = *audit_head(c->api->s->audit);
-	r = uv_queue_work(c->api->s->loop, &v->work, verify_work, verify_done);
+	v->before = *audit_head(c->api->audit);
+	r = uv_queue_work(c->api->loop, &v->work, verify_work, verify_done);
 	if (r == 0)
 		return;
 	c->api->verifying = false;
@@ -284,7 +284,7 @@ void get_audit_verify(void *arg, struct http_req *q, const struct route *r)
 	struct verify *v;
 	struct err e = { 0 };
 
-	/* Workers are few, and the store and the log need them, too. */
+	/* There are few worker threads, and the store and the log need them, too. */
 	if (c->api->verifying) {
 		err_set(&e, ERR_EXHAUSTED, -EBUSY, "another check of the audit log is in progress");
 		call_fail(c, &e);
@@ -295,8 +295,8 @@ void get_audit_verify(void *arg, struct http_req *q, const struct route *r)
 		abort();
 	v->c = c;
 	v->work.data = v;
-	snprintf(v->path, sizeof(v->path), "%s/audit.log", c->api->s->o.data);
+	snprintf(v->path, sizeof(v->path), "%s/audit.log", service_opts(c->api->s)->data);
 	c->api->verifying = true;
 	c->pending = true;
-	turn_after(c->api->s->turn, &c->wait, verify_start, v);
+	turn_after(c->api->turn, &c->wait, verify_start, v);
 }

@@ -1,45 +1,45 @@
+/* Calls on checkpoints: create, list, show, change, delete. */
+#include "api/idem.h"
+#include "api/list.h"
 #include "api/native/checkpoints.h"
 #include "base/base.h"
-#include "base/str.h"
 #include "service/state/json_read.h"
-
-#define LIST_DEFAULT 100
-#define LIST_MAX 1000
 
 void dto_checkpoint(struct json *j, const char *key, const struct checkpoint *c)
 {
 	AUTO(json_decref) json_t *config = NULL;
+	const struct checkpoint_view v = checkpoint_view(c);
 	const char *image = NULL, *tier = NULL;
 
-	if (json_read_begin(c->config, strlen(c->config), &config, NULL) == 0) {
+	if (json_read_begin(v.config, strlen(v.config), &config, NULL) == 0) {
 		image = json_string_value(json_object_get(config, "image"));
 		tier = json_string_value(json_object_get(config, "isolation"));
 	}
 	jout_object(j, key);
-	jout_str(j, "id", c->id);
-	jout_str(j, "name", c->name);
-	jout_str(j, "label", c->label[0] ? c->label : NULL);
-	kv_write(&c->metadata, "metadata", j);
-	jout_str(j, "tenant", c->tenant->id);
-	jout_str(j, "sandbox", c->sandbox);
-	jout_str(j, "sandbox_name", c->sandbox_name);
-	jout_str(j, "parent", c->parent[0] ? c->parent : NULL);
+	jout_str(j, "id", v.id);
+	jout_str(j, "name", v.name);
+	jout_str(j, "label", v.label[0] ? v.label : NULL);
+	kv_write(v.metadata, "metadata", j);
+	jout_str(j, "tenant", v.tenant);
+	jout_str(j, "sandbox", v.sandbox);
+	jout_str(j, "sandbox_name", v.sandbox_name);
+	jout_str(j, "parent", v.parent[0] ? v.parent : NULL);
 	jout_str(j, "image", image);
 	jout_str(j, "isolation", tier ? tier : "container");
-	jout_bool(j, "memory", c->memory);
-	jout_str(j, "memory_refused", c->refused);
-	if (c->cut)
-		jout_raw(j, "cut", c->cut, strlen(c->cut));
+	jout_bool(j, "memory", v.memory);
+	jout_str(j, "memory_refused", v.refused);
+	if (v.cut)
+		jout_raw(j, "cut", v.cut, strlen(v.cut));
 	else
 		jout_null(j, "cut");
-	jout_u64(j, "size", c->size);
-	jout_u64(j, "memory_size", c->memory_size);
-	jout_u64(j, "files", c->files);
-	jout_u64(j, "depth", c->chain->layers);
-	write_milli(j, "pause_ms", c->pause_ns / 1000);
-	jout_str(j, "state", c->damaged ? "damaged" : "made");
-	dto_time(j, "created_at", c->created_ns);
-	jout_raw(j, "config", c->config, strlen(c->config));
+	jout_u64(j, "size", v.size);
+	jout_u64(j, "memory_size", v.memory_size);
+	jout_u64(j, "files", v.files);
+	jout_u64(j, "depth", v.depth);
+	write_milli(j, "pause_ms", v.pause_ns / 1000);
+	jout_str(j, "state", v.damaged ? "damaged" : "made");
+	dto_time(j, "created_at", v.created_ns);
+	jout_raw(j, "config", v.config, strlen(v.config));
 	jout_end(j);
 }
 
@@ -83,27 +83,16 @@ static void on_made(void *arg, struct checkpoint *cp, const struct err *e)
 	answer(c, 201, cp);
 }
 
-/* 1 when the key's earlier answer was given. */
-static int replay(struct call *c, const char *key, const uint8_t body[32])
+static int again(struct call *c, const char *id, struct err *e)
 {
-	struct err e = { 0 };
-	struct checkpoint *cp;
-	const char *id;
-	int r = idem_answer(c->api->s, c->sandbox->tenant, key, body, &id, &e);
+	const struct checkpoint *cp = checkpoint_by_id(c->api->s, id);
 
-	if (r == 0)
-		return 0;
-	if (r > 0) {
-		cp = map_get(&c->api->s->checkpoints, id);
-		if (cp) {
-			http_set(c->q, "Idempotent-Replay", "true");
-			answer(c, 201, cp);
-			return 1;
-		}
-		err_set(&e, ERR_CONFLICT, -ENOENT, "the checkpoint made with this Idempotency-Key has been removed");
-	}
-	call_fail(c, &e);
-	return 1;
+	if (!cp)
+		return err_set(e, WHY_MADE_WAS_REMOVED, -ENOENT,
+			       "the checkpoint made with this Idempotency-Key has been removed");
+	call_replay(c);
+	answer(c, 201, cp);
+	return 0;
 }
 
 int read_memory(struct json_read *j, enum memory_request *ret)
@@ -160,17 +149,10 @@ static void make_body(struct call *c, const char *data, size_t len)
 
 	if (r == 0)
 		r = read_request(c, o, &w, &e);
-	if (r == 0)
-		r = idem_read(c, data, len, w.idem, w.idem_body, &e);
-	if (r > 0 && replay(c, w.idem, w.idem_body)) {
-		kv_done(&w.metadata);
-		return;
-	}
-	if (r > 0)
-		r = idem_hold(c, w.idem, &e);
-	if (r < 0) {
-		kv_done(&w.metadata);
+	if (r < 0)
 		call_fail(c, &e);
+	if (r < 0 || idem_begin(c, sandbox_tenant(c->sandbox), data, len, w.idem, w.idem_body, again)) {
+		kv_done(&w.metadata);
 		return;
 	}
 	c->pending = true;
@@ -188,125 +170,38 @@ void post_checkpoints(void *arg, struct http_req *q, const struct route *r)
 
 /* --- look --- */
 
-struct filter {
-	const char *sandbox, *name, *label, *cursor;
-	const struct tenant *tenant; /* NULL = all */
-	size_t limit;
-	struct {
-		const char *key, *value;
-	} meta[8];
-	unsigned nmeta;
-};
-
-static bool has_meta(const struct kv *k, const char *key, const char *value)
+static void add_if_fits(struct call *c, struct list *l, const char *sandbox, const struct checkpoint *cp)
 {
-	size_t n = strlen(key);
+	const char *name = http_query(c->q, "name"), *label = http_query(c->q, "label");
+	const struct checkpoint_view v = checkpoint_view(cp);
 
-	for (uint32_t i = 0; i < k->n; i++)
-		if (!strncmp(k->item[i], key, n) && k->item[i][n] == '=' && !strcmp(k->item[i] + n + 1, value))
-			return true;
-	return false;
+	if ((l->tenant && checkpoint_tenant(cp) != l->tenant) || (sandbox && strcmp(sandbox, v.sandbox)) ||
+	    (name && strcmp(name, v.name)) || (label && strcmp(label, v.label)) || !list_meta_fits(l, v.metadata))
+		return;
+	list_add(l, v.created_ns, v.id, cp);
 }
 
-static bool fits(const struct filter *f, const struct checkpoint *cp)
+static void put_checkpoint(struct json *j, const void *cp)
 {
-	if (!cp->listed || checkpoint_hidden(cp) || (f->tenant && cp->tenant != f->tenant) ||
-	    (f->sandbox && strcmp(f->sandbox, cp->sandbox)) || (f->name && strcmp(f->name, cp->name)) ||
-	    (f->label && strcmp(f->label, cp->label)))
-		return false;
-	for (unsigned i = 0; i < f->nmeta; i++)
-		if (!has_meta(&cp->metadata, f->meta[i].key, f->meta[i].value))
-			return false;
-	return true;
+	dto_checkpoint(j, NULL, cp);
 }
 
-static int read_filter(struct call *c, const char *sandbox, struct filter *f, struct err *e)
-{
-	const char *tenant = http_query(c->q, "tenant"), *limit = http_query(c->q, "limit");
-	const struct sandbox *b = sandbox ? sandbox_find(c->api->s, &c->who, sandbox, NULL) : NULL;
-	uint64_t n = LIST_DEFAULT;
-
-	*f = (struct filter){ .sandbox = b ? b->id : sandbox,
-			      .name = http_query(c->q, "name"),
-			      .label = http_query(c->q, "label"),
-			      .cursor = http_query(c->q, "cursor") };
-	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
-		return err_set(e, ERR_INVALID, -EINVAL, "limit must be 1 to %d", LIST_MAX);
-	f->limit = (size_t)n;
-	for (size_t i = 0; i < http_query_count(c->q); i++) {
-		const char *key, *value;
-
-		http_query_at(c->q, i, &key, &value);
-		if (strncmp(key, "metadata.", 9))
-			continue;
-		if (f->nmeta == ARRAY_LEN(f->meta))
-			return err_set(e, ERR_INVALID, -E2BIG, "at most %zu metadata filters", ARRAY_LEN(f->meta));
-		f->meta[f->nmeta].key = key + 9;
-		f->meta[f->nmeta++].value = value;
-	}
-	if (tenant && !strcmp(tenant, "*") && c->who.scope == SCOPE_ADMIN)
-		return 0;
-	f->tenant = b && c->who.scope == SCOPE_ADMIN ? b->tenant : api_tenant(c->api, c->q, &c->who, e);
-	return f->tenant ? 0 : -ENOENT;
-}
-
-/* Newest first; the id settles what is of the same moment. */
-static int newer(const void *a, const void *b)
-{
-	const struct checkpoint *const *x = a, *const *y = b;
-
-	if ((*x)->created_ns != (*y)->created_ns)
-		return (*x)->created_ns < (*y)->created_ns ? 1 : -1;
-	return -strcmp((*x)->id, (*y)->id);
-}
-
-static bool behind(const struct checkpoint *cp, uint64_t created, const char *id)
-{
-	return cp->created_ns < created || (cp->created_ns == created && strcmp(cp->id, id) < 0);
-}
-
-static void answer_page(struct call *c, const struct filter *f, uint64_t created, const char *after)
-{
-	struct service *s = c->api->s;
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
-	AUTO_FREE struct checkpoint **list = calloc(s->checkpoints.count + 1, sizeof(*list));
-	struct json j = JSON_INIT(&out);
-	struct checkpoint *cp;
-	size_t n = 0, at = 0, i;
-	char cursor[96];
-
-	while (list && (cp = map_next(&s->checkpoints, &at)))
-		if (fits(f, cp) && (!f->cursor || behind(cp, created, after)))
-			list[n++] = cp;
-	if (list)
-		qsort(list, n, sizeof(*list), newer);
-	jout_object(&j, NULL);
-	jout_array(&j, "checkpoints");
-	for (i = 0; i < n && i < f->limit; i++)
-		dto_checkpoint(&j, NULL, list[i]);
-	jout_end(&j);
-	if (i < n)
-		snprintf(cursor, sizeof(cursor), "%llu-%s", (unsigned long long)list[i - 1]->created_ns,
-			 list[i - 1]->id);
-	jout_str(&j, "next", i < n ? cursor : NULL);
-	jout_end(&j);
-	call_list(c, &j);
-}
-
+/* @sandbox: id, or name of an existing one; NULL: all. */
 static void list(struct call *c, const char *sandbox)
 {
-	const char *after = "";
-	uint64_t created = 0;
+	const struct sandbox *b = sandbox ? sandbox_find(c->api->s, &c->who, sandbox, NULL) : NULL;
+	AUTO(list_done) struct list l = { 0 };
+	const struct checkpoint *cp;
 	struct err e = { 0 };
-	struct filter f;
-	int r = read_filter(c, sandbox, &f, &e);
+	size_t at = 0;
 
-	if (r == 0 && f.cursor)
-		r = api_cursor(f.cursor, &created, &after, &e);
-	if (r < 0)
+	if (list_read(c, b ? sandbox_tenant(b) : NULL, &l, &e) < 0) {
 		call_fail(c, &e);
-	else
-		answer_page(c, &f, created, after);
+		return;
+	}
+	while ((cp = checkpoint_next(c->api->s, &at)))
+		add_if_fits(c, &l, b ? sandbox_id(b) : sandbox, cp);
+	list_answer(c, &l, "checkpoints", put_checkpoint);
 }
 
 void get_checkpoints(void *arg, struct http_req *q, const struct route *r)
@@ -321,13 +216,14 @@ static bool any_of(const struct call *c, const char *sandbox)
 	const struct checkpoint *cp;
 	size_t at = 0;
 
-	while ((cp = map_next(&c->api->s->checkpoints, &at)))
-		if (!strcmp(cp->sandbox, sandbox) && (cp->tenant == c->who.tenant || c->who.scope == SCOPE_ADMIN))
+	while ((cp = checkpoint_next(c->api->s, &at)))
+		if (!strcmp(checkpoint_view(cp).sandbox, sandbox) &&
+		    (checkpoint_tenant(cp) == c->who.tenant || c->who.scope == SCOPE_ADMIN))
 			return true;
 	return false;
 }
 
-/* Also of a sandbox of which nothing else is left. */
+/* Works also when nothing else is left of the sandbox. */
 void get_sandbox_checkpoints(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
@@ -373,8 +269,8 @@ static void update_body(struct call *c, const char *data, size_t len)
 	}
 	if (r == 0 && m)
 		r = kv_parse(m, "metadata", META_MAX, false, &meta, &e);
-	if (r == 0 && !cp->listed)
-		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "the checkpoint was deleted in the meantime");
+	if (r == 0 && !checkpoint_listed(cp))
+		r = err_set(&e, WHY_CHECKPOINT_MISSING, -ENOENT, "the checkpoint was deleted in the meantime");
 	if (r == 0)
 		r = checkpoint_update(cp, &c->who, name, label, m ? &meta : NULL, &e);
 	if (r == 0)
@@ -405,7 +301,7 @@ void patch_checkpoint(void *arg, struct http_req *q, const struct route *r)
 		return;
 	checkpoint_ref(cp);
 	c->data = cp;
-	c->gone = drop_checkpoint; /* while the body comes */
+	c->gone = drop_checkpoint; /* in case the client hangs up before the body is complete */
 	call_body(c, update_body);
 }
 

@@ -1,4 +1,4 @@
-/* What differs, as JSON: put together by a worker, since texts are compared on the way. */
+/* Differences as JSON: assembled by a worker thread, since texts are compared on the way. */
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #define ENTRIES_MAX 10000U
-#define TEXT_MAX (32U << 20) /* of all in one answer */
+#define TEXT_MAX (32U << 20) /* bytes of all texts in one answer */
 
 struct diff {
 	struct call *c;
@@ -19,7 +19,7 @@ struct diff {
 	bool text;
 	int r;
 	struct err e;
-	/* of the entry under way */
+	/* State of the present entry */
 	struct change_entry x;
 	struct buf old, now, hunks;
 	bool open;
@@ -129,7 +129,7 @@ static int take_data(struct diff *d, const struct change_frame *f)
 	return buf_add(b, p, len);
 }
 
-/* A frame; 1 after the last. */
+/* Adds a frame; 1 after the last. */
 static int take(struct diff *d, const struct change_frame *f, struct json *j)
 {
 	struct change_end end;
@@ -159,7 +159,7 @@ static int take(struct diff *d, const struct change_frame *f, struct json *j)
 	return 1;
 }
 
-/* In a worker's thread: sees nothing but @w. */
+/* Runs in a worker thread: uses only @w. */
 static void run(uv_work_t *w)
 {
 	struct diff *d = w->data;
@@ -181,13 +181,15 @@ static void run(uv_work_t *w)
 	if (r == 1)
 		r = jout_done(&j);
 	else if (r == 0)
-		r = -EBADMSG; /* cut */
+		r = -EBADMSG; /* the stream was cut */
 	d->r = r;
 	if (r < 0 && !d->e.msg[0]) {
 		if (r == -E2BIG)
 			err_set(&d->e, ERR_TOO_LARGE, r, "the list of differences does not fit into one answer");
+		else if (r == -EBADMSG && n == 0)
+			err_set(&d->e, WHY_SERVICE_LOST, r, "the comparison has ended before it was complete");
 		else
-			err_sys(&d->e, r == -ENOMEM ? ERR_EXHAUSTED : ERR_LOST, r,
+			err_sys(&d->e, r == -ENOMEM ? WHY_NO_RESOURCES : WHY_SERVICE_LOST, r,
 				"the list of changes cannot be read");
 	}
 }
@@ -227,7 +229,7 @@ static void on_list(void *arg, struct buf *stream, const struct err *e)
 	d->old = d->now = (struct buf)BUF_INIT(DIFF_TEXT_MAX + CHANGE_DATA_MAX);
 	d->hunks = (struct buf)BUF_INIT(4 * DIFF_TEXT_MAX);
 	d->work.data = d;
-	uv_queue_work(d->c->api->s->loop, &d->work, run, done);
+	uv_queue_work(d->c->api->loop, &d->work, run, done);
 }
 
 static void start(struct call *c, const struct state *to)
@@ -254,14 +256,14 @@ static void start(struct call *c, const struct state *to)
 	d->text = text;
 	w.flags = d->text ? DIFF_TEXT : 0;
 	snprintf(d->from, sizeof(d->from), "%s%s",
-		 w.from.sandbox	     ? "sandbox:"
-		 : w.from.checkpoint ? "checkpoint:"
-				     : "image",
-		 w.from.sandbox	     ? w.from.sandbox->id
-		 : w.from.checkpoint ? w.from.checkpoint->id
-				     : "");
+		 w.from.sandbox	   ? "sandbox:" :
+		 w.from.checkpoint ? "checkpoint:" :
+				     "image",
+		 w.from.sandbox	   ? sandbox_id(w.from.sandbox) :
+		 w.from.checkpoint ? checkpoint_view(w.from.checkpoint).id :
+				     "");
 	snprintf(d->to, sizeof(d->to), "%s:%s", to->sandbox ? "sandbox" : "checkpoint",
-		 to->sandbox ? to->sandbox->id : to->checkpoint->id);
+		 to->sandbox ? sandbox_id(to->sandbox) : checkpoint_view(to->checkpoint).id);
 	c->pending = true;
 	r = compare_list(c->api->s, &w, on_list, d, &e);
 	if (r < 0) {

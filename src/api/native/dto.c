@@ -1,7 +1,8 @@
+/* Objects of the native dialect as JSON: errors, times, sandboxes. */
 #include "api/api.h"
 #include "base/base.h"
 #include "base/clock.h"
-#include "driver/driver.h"
+#include "tier/tiers.h"
 
 void dto_time(struct json *j, const char *key, uint64_t ns)
 {
@@ -16,15 +17,16 @@ void dto_error(struct json *j, const char *key, const struct err *e, const char 
 {
 	jout_object(j, key);
 	jout_str(j, "code", err_kind_name(e->kind));
+	jout_str(j, "reason", err_reason_name(err_reason(e)));
 	jout_str(j, "message", e->msg);
-	/* As http_fail(): what the kernel said is of use where it was not the caller's doing. */
+	/* As http_fail(): the kernel's error is useful when the caller did not cause it. */
 	jout_str(j, "cause", e->errnum && err_kind_status(e->kind) >= 500 ? strerror(e->errnum) : NULL);
 	jout_str(j, "remedy", e->remedy[0] ? e->remedy : NULL);
 	jout_str(j, "request_id", request_id);
 	jout_end(j);
 }
 
-/* The network is the policy's, which is not part of what a driver knows. */
+/* Network fields come from the policy, which is not part of the receipt. */
 static void put_enforced(void *arg, const char *name, const char *how)
 {
 	if (strcmp(name, "network"))
@@ -50,36 +52,38 @@ static void put_network(struct json *j, const struct net_request *w)
 
 void dto_sandbox(struct json *j, const char *key, const struct sandbox *b)
 {
-	struct tier_sandbox as = { .driver = b->request->spec->flags & SPEC_VM ? &vm_driver : &container_driver,
-				   .receipt = b->receipt };
-	struct sandbox_spec spec;
+	const struct sandbox_view v = sandbox_view(b);
 	char text[48];
 
-	request_spec(b->request, &spec);
 	jout_object(j, key);
-	jout_str(j, "id", b->id);
-	sandbox_request_write(b->request, j);
-	jout_str(j, "tenant", b->tenant->id);
-	jout_str(j, "state", sandbox_state_name(b->state));
-	jout_str(j, "template", b->request->origin.template[0] ? b->request->origin.template : NULL);
-	jout_bool(j, "pooled", b->request->origin.pooled);
-	if (b->memory_refused)
-		jout_str(j, "memory_refused", b->memory_refused);
-	if (b->cut)
-		jout_raw(j, "cut", b->cut, strlen(b->cut));
-	jout_str(j, "checkpoint", b->request->checkpoint[0] ? b->request->checkpoint : NULL);
-	if (b->restored)
-		jout_raw(j, "restored", b->restored, strlen(b->restored));
+	jout_str(j, "id", v.id);
+	sandbox_request_write(v.request, j);
+	jout_str(j, "tenant", v.tenant);
+	jout_str(j, "state", sandbox_state_name(v.state));
+	jout_str(j, "template", v.request->origin.template[0] ? v.request->origin.template : NULL);
+	jout_bool(j, "pooled", v.request->origin.pooled);
+	if (v.memory_refused)
+		jout_str(j, "memory_refused", v.memory_refused);
+	if (v.cut)
+		jout_raw(j, "cut", v.cut, strlen(v.cut));
+	jout_str(j, "checkpoint", v.request->checkpoint[0] ? v.request->checkpoint : NULL);
+	if (v.restored)
+		jout_raw(j, "restored", v.restored, strlen(v.restored));
 	else
 		jout_null(j, "restored");
-	dto_time(j, "created_at", b->created_ns);
-	dto_time(j, "expires_at", b->expires_ns);
-	dto_time(j, "last_used_at", b->used_ns);
+	dto_time(j, "created_at", v.created_ns);
+	dto_time(j, "expires_at", v.expires_ns);
+	dto_time(j, "last_used_at", v.used_ns);
 	jout_object(j, "enforced");
-	sandbox_enforced(&as, &spec, put_enforced, j);
-	put_network(j, b->request->net);
-	snprintf(text, sizeof(text), "%llu per process", (unsigned long long)b->request->nofile);
-	jout_str(j, "nofile", b->request->nofile ? text : "not limited");
+	sandbox_view_enforced(b, put_enforced, j);
+	if (tier_of(v.request->spec->flags)->bare) {
+		jout_end(j);
+		jout_end(j);
+		return;
+	}
+	put_network(j, v.request->net);
+	snprintf(text, sizeof(text), "%llu per process", (unsigned long long)v.request->nofile);
+	jout_str(j, "nofile", v.request->nofile ? text : "not limited");
 	jout_end(j);
 	jout_end(j);
 }

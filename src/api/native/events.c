@@ -1,3 +1,4 @@
+/* Events of sandboxes as server-sent events. */
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -9,7 +10,7 @@ struct listener {
 	struct standing standing;
 	const struct tenant *tenant; /* NULL = all */
 	char sandbox[ID_SIZE]; /* "" = all */
-	bool replaying; /* of what is kept, which has its bounds */
+	bool replaying; /* sends stored events, which are bounded in number */
 };
 
 static void listener_end(struct call *c)
@@ -27,7 +28,8 @@ static void on_event(void *arg, const struct event *ev)
 	struct listener *l = arg;
 	char id[24];
 
-	if ((l->tenant && strcmp(l->tenant->id, ev->tenant)) || (l->sandbox[0] && strcmp(l->sandbox, ev->sandbox)))
+	if ((l->tenant && strcmp(tenant_id(l->tenant), ev->tenant)) ||
+	    (l->sandbox[0] && strcmp(l->sandbox, ev->sandbox)))
 		return;
 	/* A client that does not read is disconnected: it can continue with Last-Event-ID. */
 	if (!l->c->q || (!l->replaying && http_queued(l->c->q) > HTTP_HIGH)) {
@@ -104,6 +106,6 @@ void get_sandbox_events(void *arg, struct http_req *q, const struct route *r)
 
 	if (call_sandbox(c) < 0)
 		return;
-	begin(c, c->sandbox->tenant, c->sandbox->id);
-	call_leave_sandbox(c); /* listening must not keep it awake */
+	begin(c, sandbox_tenant(c->sandbox), sandbox_id(c->sandbox));
+	call_leave_sandbox(c); /* listening must not keep the sandbox awake */
 }

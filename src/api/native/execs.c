@@ -1,3 +1,5 @@
+/* Calls on execs: start, list, wait, stdin, signals, terminal size. */
+#include "api/idem.h"
 #include "api/native/native.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -8,46 +10,53 @@
 
 #define WAIT_MAX_MS 300000
 
-/* What a call waits for: the end of an exec, or its start, or a time. */
+/* A call that waits: for the end of an exec, or its start, or a time. */
 struct waiter {
 	struct call *c;
 	struct exec_watch watch;
 	uv_timer_t *timer;
 	bool started_is_enough;
-	bool close; /* stdin, behind what is written */
+	unsigned more; /* of the answer */
+	bool close; /* closes stdin after the bytes */
 };
 
-static void answer_exec(struct call *c, int status, bool output)
+static void answer_exec(struct call *c, int status, unsigned more)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(API_ANSWER_MAX);
 	struct json j = JSON_INIT(&out);
 	struct err e = { 0 };
+	const struct err *why = exec_failure(c->exec);
 	int r;
 
-	if (exec_over(c->exec) && c->exec->failed && c->exec->fail.msg[0] && status == 200) {
-		e = c->exec->fail;
+	if (exec_over(c->exec) && why && why->msg[0] && status == 200) {
+		e = *why;
 		call_fail(c, &e);
 		return;
 	}
 	if (call_room(c, 0, &e) < 0) {
-		call_fail(c, &e);
+		call_fail_done(c, &e);
 		return;
 	}
 	jout_object(&j, NULL);
-	r = exec_write_result(c->exec, output, &j);
+	r = exec_write_result(c->exec, EXEC_TELL_OUTPUT | more, &j);
 	jout_end(&j);
 	if (r == 0)
 		r = jout_done(&j);
 	if (r < 0) {
 		err_sys(&e, ERR_EXHAUSTED, r, "put the result together");
-		call_fail(c, &e);
+		call_fail_done(c, &e);
 		return;
 	}
 	if (call_room(c, out.len, &e) < 0) {
-		call_fail(c, &e);
+		call_fail_done(c, &e);
 		return;
 	}
 	call_json(c, status, &out);
+}
+
+void call_exec_answer(struct call *c)
+{
+	answer_exec(c, 200, 0);
 }
 
 static void free_timer(uv_handle_t *h)
@@ -70,55 +79,48 @@ static void on_change(void *arg, struct exec *x)
 	struct waiter *w = arg;
 	struct call *c = w->c;
 	bool background = w->started_is_enough;
+	const unsigned more = w->more;
 
 	if (!exec_over(x) && !(background && exec_started(x)))
 		return;
 	waiter_end(w);
 	call_audited(c);
-	answer_exec(c, background ? 201 : 200, true);
+	answer_exec(c, background ? 201 : 200, more);
 }
 
 static void on_time(uv_timer_t *t)
 {
 	struct waiter *w = t->data;
 	struct call *c = w->c;
+	const unsigned more = w->more;
 
 	waiter_end(w);
-	answer_exec(c, 200, true);
+	answer_exec(c, 200, more);
 }
 
-static struct waiter *wait_for(struct call *c, bool started)
+static struct waiter *wait_for(struct call *c, unsigned more, bool started)
 {
 	struct waiter *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		abort();
 	w->c = c;
+	w->more = more;
 	w->started_is_enough = started;
 	c->pending = true;
 	exec_watch(c->exec, &w->watch, on_change, w);
 	return w;
 }
 
-static int replay(struct call *c, const struct exec_request *w)
+static int again(struct call *c, const char *id, struct err *e)
 {
-	struct err e = { 0 };
-	const char *id;
-	int r = idem_answer(c->api->s, c->who.tenant, w->idem, w->idem_body, &id, &e);
-
-	if (r == 0)
-		return 0;
-	if (r > 0) {
-		c->exec = exec_find(c->sandbox, id, &e);
-		if (c->exec) {
-			exec_ref(c->exec);
-			http_set(c->q, "Idempotent-Replay", "true");
-			answer_exec(c, 201, true);
-			return 1;
-		}
-	}
-	call_fail(c, &e);
-	return 1;
+	c->exec = exec_find(c->sandbox, id, e);
+	if (!c->exec)
+		return -ENOENT;
+	exec_ref(c->exec);
+	call_replay(c);
+	answer_exec(c, 201, 0);
+	return 0;
 }
 
 static bool wants_events(const struct http_req *q)
@@ -128,7 +130,14 @@ static bool wants_events(const struct http_req *q)
 	return accept && strstr(accept, "text/event-stream");
 }
 
-/* Parses and starts. */
+static bool with_input(const struct http_req *q)
+{
+	const char *type = http_header(q, "Content-Type");
+
+	return type && !strncmp(type, "application/octet-stream", 24);
+}
+
+/* Parses the body and starts the exec. */
 static void exec_body(struct call *c, const char *data, size_t len)
 {
 	AUTO(json_decref) json_t *o = NULL;
@@ -139,26 +148,22 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	int r = json_read_begin(data, len, &o, &e);
 
 	if (r == 0)
-		r = exec_request_parse(&c->api->s->o, c->sandbox->request, o, &w, &e);
+		r = exec_request_read(c->sandbox, o, &w, &e);
 	if (r == 0 && w->tty && !w->background)
-		r = err_set(&e, ERR_INVALID, -EINVAL, "'tty': needs `background`, or the WebSocket …/execs/attach");
+		r = err_set(&e, WHY_BAD_FIELD, -EINVAL, "'tty': needs `background`, or the WebSocket …/execs/attach");
 	if (r == 0 && w->stdin_open && !w->background && !stream)
 		r = err_set(&e, ERR_INVALID, -EINVAL,
 			    "'stdin_open': needs `background`, a stream, or the WebSocket …/execs/attach");
-	if (r == 0)
+	if (r == 0 && !w->background) { /* its answer comes at the end, and is not stored: but the key must be valid */
 		r = idem_read(c, data, len, w->idem, w->idem_body, &e);
-	if (r > 0 && !w->background) { /* its answer comes at its end, and is not kept */
 		w->idem[0] = '\0';
-		r = 0;
 	}
-	if (r > 0 && replay(c, w))
-		return;
-	if (r > 0)
-		r = idem_hold(c, w->idem, &e);
 	if (r < 0) {
 		call_fail(c, &e);
 		return;
 	}
+	if (w->background && idem_begin(c, c->who.tenant, data, len, w->idem, w->idem_body, again))
+		return;
 	background = w->background;
 	if (stream && !background)
 		sink = sse_exec_begin(c);
@@ -170,14 +175,18 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	else if (sink)
 		sse_exec_run(c, c->exec);
 	else
-		wait_for(c, background);
+		wait_for(c, 0, background);
 }
 
 void post_execs(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 
-	if (call_sandbox(c) == 0)
+	if (call_sandbox(c) < 0)
+		return;
+	if (with_input(q))
+		exec_input(c);
+	else
 		call_body(c, exec_body);
 }
 
@@ -191,9 +200,9 @@ void get_execs(void *arg, struct http_req *q, const struct route *r)
 		return;
 	jout_object(&j, NULL);
 	jout_array(&j, "execs");
-	for (struct exec *x = c->sandbox->execs; x; x = x->next) {
+	for (struct exec *x = exec_first(c->sandbox); x; x = exec_next(x)) {
 		jout_object(&j, NULL);
-		exec_write_result(x, false, &j);
+		exec_write_result(x, EXEC_TELL_CMD, &j);
 		jout_end(&j);
 	}
 	jout_end(&j);
@@ -206,7 +215,7 @@ void get_exec(void *arg, struct http_req *q, const struct route *r)
 	struct call *c = call_new(arg, q, r);
 
 	if (call_exec(c) == 0)
-		answer_exec(c, 200, true);
+		answer_exec(c, 200, EXEC_TELL_CMD);
 }
 
 void get_exec_wait(void *arg, struct http_req *q, const struct route *r)
@@ -224,14 +233,14 @@ void get_exec_wait(void *arg, struct http_req *q, const struct route *r)
 		return;
 	}
 	if (exec_over(c->exec) || !ms) {
-		answer_exec(c, 200, true);
+		answer_exec(c, 200, EXEC_TELL_CMD);
 		return;
 	}
-	w = wait_for(c, false);
+	w = wait_for(c, EXEC_TELL_CMD, false);
 	w->timer = malloc(sizeof(*w->timer));
 	if (!w->timer)
 		abort();
-	uv_timer_init(c->api->s->loop, w->timer);
+	uv_timer_init(c->api->loop, w->timer);
 	w->timer->data = w;
 	uv_timer_start(w->timer, on_time, ms < WAIT_MAX_MS ? ms : WAIT_MAX_MS, 0);
 }
@@ -325,31 +334,16 @@ static int read_signal(const char *data, size_t len, int *ret_sig, enum exec_sco
 	if (r < 0)
 		return r;
 	if (sig && !json_is_string(sig) && !json_is_integer(sig))
-		return err_set(e, ERR_INVALID, -EINVAL, "'signal' must be a name or a number");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'signal' must be a name or a number");
 	snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(sig));
 	name = json_is_string(sig) ? json_string_value(sig) : json_is_integer(sig) ? number : "TERM";
 	*ret_sig = signal_parse(name);
 	if (*ret_sig <= 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "'signal': unknown signal '%.20s'", name);
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'signal': unknown signal '%.20s'", name);
 	*ret_scope = !strcmp(scope, "process") ? EXEC_PROCESS : !strcmp(scope, "group") ? EXEC_GROUP : EXEC_TREE;
 	if (*ret_scope == EXEC_TREE && strcmp(scope, "tree"))
-		return err_set(e, ERR_INVALID, -EINVAL, "'scope' must be process, group or tree");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'scope' must be process, group or tree");
 	return 0;
-}
-
-static void note_signal(const struct call *c, int sig)
-{
-	struct audit_rec rec = who_rec(&c->who, "exec.signal");
-	struct service *s = c->api->s;
-	struct json *j;
-
-	rec.tenant = c->sandbox->tenant->id;
-	rec.sandbox = c->sandbox->id;
-	rec.exec = c->exec->id;
-	j = audit_begin(s->audit, &rec);
-	jout_i64(j, "signal", sig);
-	audit_end(s->audit, NULL);
-	turn_dirty(s->turn);
 }
 
 static void signal_body(struct call *c, const char *data, size_t len)
@@ -364,7 +358,7 @@ static void signal_body(struct call *c, const char *data, size_t len)
 		call_fail(c, &e);
 		return;
 	}
-	note_signal(c, sig);
+	exec_note_signal(c->exec, &c->who, sig);
 	call_stored(c, 204, NULL);
 }
 
@@ -414,13 +408,13 @@ void delete_exec(void *arg, struct http_req *q, const struct route *r)
 	if (call_exec(c) < 0)
 		return;
 	if (exec_over(c->exec)) {
-		answer_exec(c, 200, true);
+		answer_exec(c, 200, 0);
 		return;
 	}
 	if (!exec_has_exited(c->exec) && exec_signal(c->exec, SIGKILL, EXEC_TREE, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}
-	note_signal(c, SIGKILL);
-	wait_for(c, false);
+	exec_note_signal(c->exec, &c->who, SIGKILL);
+	wait_for(c, 0, false);
 }

@@ -6,14 +6,14 @@
 #include "base/str.h"
 #include "service/state/event.h"
 #include "service/state/json_read.h"
-#include "service/secret/give.h"
+#include "service/secret/secret.h"
 
 #include <sys/stat.h>
 
 #define LIST_MAX 10000U
 #define DEPTH_MAX 64U
 
-/* --- what all have in common --- */
+/* --- shared functions --- */
 
 void file_call_free(struct file_call *f)
 {
@@ -33,7 +33,7 @@ static void file_call_gone(struct call *c)
 	file_call_free(f);
 }
 
-/* Finds sandbox, path and user. NULL: it has been answered. */
+/* Finds sandbox, path and user. NULL: the call has been answered. */
 struct file_call *file_call_new(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
@@ -47,7 +47,7 @@ struct file_call *file_call_new(void *arg, struct http_req *q, const struct rout
 	if (!f)
 		abort();
 	f->c = c;
-	f->user = c->sandbox->request->user;
+	f->user = sandbox_view(c->sandbox).request->user;
 	f->out = (struct buf)BUF_INIT(16 * MIB);
 	f->json = (struct json)JSON_INIT(&f->out);
 	if (!path || !*path)
@@ -105,32 +105,14 @@ static void on_noted(void *arg)
 	call_empty(c, 204);
 }
 
-/* Something was changed: it is noted, then answered. */
+/* Something was changed: records that, then answers. */
 void file_call_note(struct file_call *f, const char *kind, uint64_t bytes, const char *to)
 {
+	const struct file_change x = { .kind = kind, .path = f->path, .to = to, .user = f->user.text, .bytes = bytes };
 	struct call *c = f->c;
-	struct audit_rec rec = who_rec(&c->who, kind);
-	AUTO(buf_done) struct buf fields = BUF_INIT(32 * KIB);
-	struct json ej = JSON_INIT(&fields);
-	struct json *j;
 
-	rec.tenant = c->sandbox->tenant->id;
-	rec.sandbox = c->sandbox->id;
-	j = audit_begin(c->api->s->audit, &rec);
-	mask_write(sandbox_mask(c->sandbox), "path", f->path, j);
-	if (to)
-		mask_write(sandbox_mask(c->sandbox), "to", to, j);
-	jout_str(j, "user", f->user.text);
-	jout_u64(j, "bytes", bytes);
-	audit_end(c->api->s->audit, NULL);
-	jout_object(&ej, NULL);
-	mask_write(sandbox_mask(c->sandbox), "path", f->path, &ej);
-	jout_end(&ej);
-	if (jout_done(&ej) == 0) {
-		buf_cut(&fields, fields.len - 1);
-		event_add(c->api->s, c->sandbox, kind, fields.data + 1);
-	}
-	turn_after(c->api->s->turn, &c->wait, on_noted, f);
+	file_note(c->sandbox, &c->who, &x);
+	turn_after(c->api->turn, &c->wait, on_noted, f);
 }
 
 static const char *type_name(uint32_t mode)
@@ -157,7 +139,7 @@ static void put_entry(struct json *j, const struct file_entry *x, const char *pa
 	jout_end(j);
 }
 
-/* --- one entry: stat, and what a change left --- */
+/* --- one entry: stat, and the result of a change --- */
 
 static void on_entry(void *arg, const struct file_entry *x)
 {
@@ -281,7 +263,7 @@ static void refuse_range(struct file_call *f, uint64_t size)
 	struct call *c = f->c;
 
 	http_setf(c->q, "Content-Range", "bytes */%llu", (unsigned long long)size);
-	http_fail_as(c->q, 416, "invalid", "the range starts after the end of the file", NULL, NULL);
+	http_fail_as(c->q, WHY_BAD_RANGE, "the range starts after the end of the file", NULL, NULL);
 	c->q = NULL;
 	c->gone = NULL;
 	file_cancel(f->op);
@@ -293,7 +275,8 @@ static void refuse_secret(struct file_call *f)
 {
 	struct err e = { 0 };
 
-	err_set(&e, ERR_DENIED, -EACCES, "'%.100s' is a secret of this sandbox: the API does not return it", f->path);
+	err_set(&e, WHY_NOT_ALLOWED, -EACCES, "'%.100s' is a secret of this sandbox: the API does not return it",
+		f->path);
 	file_cancel(f->op);
 	f->op = NULL;
 	file_call_fail(f, &e);
@@ -307,7 +290,7 @@ static void on_read_entry(void *arg, const struct file_entry *x)
 
 	if (f->begun)
 		return;
-	if (secrets_own(f->c->sandbox, x->dev)) {
+	if (x->dev && x->dev == secrets_dev(f->c->sandbox)) {
 		refuse_secret(f);
 		return;
 	}
@@ -365,7 +348,7 @@ static void on_read_done(void *arg, int r, const struct file_end *x, unsigned fl
 		file_call_fail(f, e);
 		return;
 	}
-	/* Less than was promised: the client must notice. */
+	/* Less than was announced: the client must notice. */
 	if (r < 0 || (f->left && !f->head))
 		http_cut(c->q);
 	else
@@ -376,7 +359,7 @@ static void on_read_done(void *arg, int r, const struct file_end *x, unsigned fl
 	call_free(c);
 }
 
-/* "bytes=A-B", "bytes=A-". Others are ignored, as one may. */
+/* Reads "bytes=A-B", "bytes=A-". Other ranges are ignored, as the standard allows. */
 static void read_range(struct file_call *f)
 {
 	const char *h = http_header(f->c->q, "Range");

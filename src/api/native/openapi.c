@@ -1,3 +1,4 @@
+/* Serves the OpenAPI document. */
 #include "api/native/native.h"
 #include "base/base.h"
 

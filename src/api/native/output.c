@@ -1,9 +1,9 @@
 /*
- * What an exec said, from its spool: by offset, or followed until its end. The reader sets its own pace; the command
+ * The output of an exec from its spool: by offset, or followed until its end. The reader sets its own pace; the command
  * does not wait for it.
  *
- * A body is one piece of the stream: its byte N is the stream's byte X-Cloche-Offset + N. Where the spool has a gap the body
- * ends, and the next answer says how much is lost (X-Cloche-Lost).
+ * A body is one contiguous part of the stream: its byte N is the stream's byte X-Cloche-Offset + N. Where the spool has
+ * a gap the body ends, and the next answer says how many bytes are lost (X-Cloche-Lost).
  */
 #include "api/native/native.h"
 #include "base/base.h"
@@ -17,7 +17,7 @@ struct reader {
 	struct exec_watch watch;
 	struct standing standing;
 	enum exec_stream stream;
-	uint64_t at, end; /* end: UINT64_MAX when it follows */
+	uint64_t at, end; /* the next offset, and the end: UINT64_MAX when it follows */
 	bool follow;
 	bool busy; /* ->buf is being sent */
 	char *buf;
@@ -46,7 +46,7 @@ static void on_sent(void *arg);
 static void read_on(struct reader *r)
 {
 	struct call *c = r->c;
-	const struct spool *s = &c->exec->stream[r->stream].spool;
+	const uint64_t total = exec_output_total(c->exec, r->stream);
 	struct http_piece p;
 	size_t want = PIECE;
 	uint64_t first;
@@ -54,34 +54,34 @@ static void read_on(struct reader *r)
 
 	if (r->busy)
 		return;
-	first = spool_first(s, r->at);
+	first = exec_output_first(c->exec, r->stream, r->at);
 	if (first != r->at) {
-		/* Behind the gap there may be nothing to ask for yet. */
-		if (!r->follow || first < s->total || exec_over(c->exec))
+		/* After the gap there may be no bytes yet. */
+		if (!r->follow || first < total || exec_over(c->exec))
 			finish(r);
 		return;
 	}
 	if (r->at < r->end) {
 		if (r->end - r->at < want)
 			want = (size_t)(r->end - r->at);
-		n = spool_read(s, r->at, r->buf, want);
+		n = exec_output_read(c->exec, r->stream, r->at, r->buf, want);
 	}
 	if (n > 0) {
 		r->at += (uint64_t)n;
 		r->busy = true;
 		p = (struct http_piece){ r->buf, (size_t)n };
 		http_write_lent(c->q, &p, 1, on_sent, r);
-	} else if (n < 0) { /* a whole answer would be a lie */
+	} else if (n < 0) { /* the answer must not look complete */
 		reader_free(r);
 		http_cut(c->q);
 		c->q = NULL;
 		call_free(c);
-	} else if (!r->follow || r->at >= r->end || (exec_over(c->exec) && r->at >= s->total)) {
+	} else if (!r->follow || r->at >= r->end || (exec_over(c->exec) && r->at >= total)) {
 		finish(r);
 	}
 }
 
-/* The buffer is ours again. */
+/* The buffer may be used again. */
 static void on_sent(void *arg)
 {
 	struct reader *r = arg;
@@ -104,7 +104,7 @@ static void on_gone(struct call *c)
 	reader_free(c->data);
 }
 
-/* The client cannot take what it has for all there is. */
+/* The client must not take the output so far for all of it. */
 static void on_stop(void *arg, enum stand_end why)
 {
 	struct reader *r = arg;
@@ -144,10 +144,9 @@ static int read_query(struct call *c, struct reader *r, struct err *e)
 void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 {
 	struct call *c = call_new(arg, q, route);
-	const struct spool *s;
 	struct err e = { 0 };
 	struct reader *r;
-	uint64_t asked;
+	uint64_t asked, total;
 
 	if (call_exec(c) < 0)
 		return;
@@ -163,14 +162,14 @@ void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 	r->buf = malloc(PIECE);
 	if (!r->buf)
 		abort();
-	s = &c->exec->stream[r->stream].spool;
+	total = exec_output_total(c->exec, r->stream);
 	asked = r->at;
-	r->at = spool_first(s, asked);
-	if (!r->follow && r->end > s->total)
-		r->end = s->total;
+	r->at = exec_output_first(c->exec, r->stream, asked);
+	if (!r->follow && r->end > total)
+		r->end = total;
 	http_setf(q, "X-Cloche-Offset", "%llu", (unsigned long long)r->at);
 	http_setf(q, "X-Cloche-Lost", "%llu", (unsigned long long)(r->at > asked ? r->at - asked : 0));
-	http_setf(q, "X-Cloche-Total", "%llu", (unsigned long long)s->total);
+	http_setf(q, "X-Cloche-Total", "%llu", (unsigned long long)total);
 	http_set(q, "X-Cloche-State", exec_over(c->exec) ? "ended" : "running");
 	c->data = r;
 	c->gone = on_gone;

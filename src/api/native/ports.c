@@ -7,7 +7,7 @@
 
 #include <openssl/crypto.h>
 
-/* The one in the path. 0: it has been answered. */
+/* The port in the path. 0: the call has been answered. */
 static uint16_t call_port(struct call *c)
 {
 	const char *text = router_param(c->route, c->q, "port");
@@ -21,23 +21,23 @@ static uint16_t call_port(struct call *c)
 	return 0;
 }
 
-/* @p NULL: private. @text: the port's token; NULL or "": it is not part of the answer. */
-static void put_port(struct json *j, const struct call *c, uint16_t number, const struct port *p, const char *text)
+/* @text: the port's token; NULL or "": it is not part of the answer. */
+static void put_port(struct json *j, const struct call *c, const struct port_view *p, const char *text)
 {
 	const char *domain = c->api->ports_domain;
 	char place[256];
 
 	jout_object(j, NULL);
-	jout_u64(j, "port", number);
-	jout_bool(j, "public", p && p->public);
-	jout_bool(j, "has_token", p && p->has_token);
+	jout_u64(j, "port", p->number);
+	jout_bool(j, "public", p->public);
+	jout_bool(j, "has_token", p->has_token);
 	if (text && *text)
 		jout_str(j, "token", text);
-	snprintf(place, sizeof(place), "/v1/sandboxes/%s/ports/%u/", c->sandbox->id, number);
+	snprintf(place, sizeof(place), "/v1/sandboxes/%s/ports/%u/", sandbox_id(c->sandbox), p->number);
 	jout_str(j, "path", place);
-	snprintf(place, sizeof(place), "%u-%s.%s", number, c->sandbox->id, domain);
+	snprintf(place, sizeof(place), "%u-%s.%s", p->number, sandbox_id(c->sandbox), domain);
 	jout_str(j, "host", *domain ? place : NULL);
-	dto_time(j, "created_at", p ? p->created_ns : 0);
+	dto_time(j, "created_at", p->created_ns);
 	jout_end(j);
 }
 
@@ -46,13 +46,16 @@ void get_ports(void *arg, struct http_req *q, const struct route *r)
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
 	struct call *c = call_new(arg, q, r);
 	struct json j = JSON_INIT(&out);
+	struct port_view all[PORTS_MAX];
+	unsigned n;
 
 	if (call_sandbox(c) < 0)
 		return;
+	n = ports_view(c->sandbox, all);
 	jout_object(&j, NULL);
 	jout_array(&j, "ports");
-	for (const struct port *p = c->sandbox->ports; p; p = p->next)
-		put_port(&j, c, p->number, p, NULL);
+	for (unsigned i = 0; i < n; i++)
+		put_port(&j, c, &all[i], NULL);
 	jout_end(&j);
 	jout_end(&j);
 	call_list(c, &j);
@@ -63,11 +66,13 @@ void get_port(void *arg, struct http_req *q, const struct route *r)
 	AUTO(buf_done) struct buf out = BUF_INIT(4 * KIB);
 	struct call *c = call_new(arg, q, r);
 	struct json j = JSON_INIT(&out);
+	struct port_view p;
 	uint16_t number;
 
 	if (call_sandbox(c) < 0 || !(number = call_port(c)))
 		return;
-	put_port(&j, c, number, port_find(c->sandbox, number), NULL);
+	p = port_view(c->sandbox, number);
+	put_port(&j, c, &p, NULL);
 	call_json(c, 200, &out);
 }
 
@@ -79,7 +84,7 @@ static void put_body(struct call *c, const char *data, size_t len)
 	struct json j = JSON_INIT(&out);
 	bool public = false, token = false;
 	struct port_request request = { 0 };
-	struct port *p = NULL;
+	struct port_view p;
 	struct err e = { 0 };
 	uint16_t number;
 	int r;
@@ -102,7 +107,7 @@ static void put_body(struct call *c, const char *data, size_t len)
 		call_fail(c, &e);
 		return;
 	}
-	put_port(&j, c, number, p, text);
+	put_port(&j, c, &p, text);
 	OPENSSL_cleanse(text, sizeof(text));
 	call_stored(c, 200, &out);
 }

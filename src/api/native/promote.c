@@ -1,4 +1,4 @@
-/* A fork's changes brought back. */
+/* Brings the changes of a fork back to its parent. */
 #include "service/checkpoint/promote.h"
 #include "api/native/native.h"
 #include "base/base.h"

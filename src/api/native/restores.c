@@ -1,4 +1,5 @@
 /* Sandboxes from checkpoints, and forks. */
+#include "api/idem.h"
 #include "api/native/checkpoints.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
@@ -50,43 +51,56 @@ static void on_one(void *arg, struct sandbox **sandbox, unsigned n, const struct
 	call_sandbox_json(c, 201, sandbox[0]);
 }
 
-/* Those an earlier request with this key has made. 1 when the call has been answered. */
-static int replay(struct call *c, const struct tenant *t, const struct restore_plan *p, bool single)
+/* Finds the sandboxes that an earlier request with this key has made: ids with a space between. */
+static int find_again(struct call *c, const char *ids, struct sandbox *ret[RESTORE_MAX], unsigned *ret_n, struct err *e)
 {
-	struct sandbox *list[RESTORE_MAX];
-	struct err e = { 0 };
-	const char *ids = "";
 	unsigned n = 0;
-	int r = idem_answer(c->api->s, t, p->idem, p->idem_body, &ids, &e);
 
-	if (r == 0)
-		return 0;
-	for (const char *at = ids; r > 0 && *at && n < RESTORE_MAX;) {
-		char id[ID_SIZE];
+	for (const char *at = ids; *at && n < RESTORE_MAX;) {
 		size_t len = strcspn(at, " ");
-		struct sandbox *b;
+		char id[ID_SIZE];
 
 		snprintf(id, sizeof(id), "%.*s", (int)len, at);
-		b = map_get(&c->api->s->sandboxes, id);
-		if (!b || b->state == SANDBOX_ENDING || b->state == SANDBOX_MAKING)
-			r = err_set(&e, ERR_CONFLICT, -ENOENT,
-				    "a sandbox made with this Idempotency-Key has been removed");
-		list[n++] = b;
+		ret[n] = sandbox_by_id(c->api->s, id);
+		if (!ret[n++])
+			return err_set(e, WHY_MADE_WAS_REMOVED, -ENOENT,
+				       "a sandbox made with this Idempotency-Key has been removed");
 		at += len + (at[len] == ' ');
 	}
-	if (r < 0) {
-		call_fail(c, &e);
-		return 1;
-	}
-	http_set(c->q, "Idempotent-Replay", "true");
-	if (single && n)
+	*ret_n = n;
+	return 0;
+}
+
+static int again(struct call *c, const char *ids, struct err *e)
+{
+	struct sandbox *list[RESTORE_MAX];
+	unsigned n;
+	int r = find_again(c, ids, list, &n, e);
+
+	if (r < 0)
+		return r;
+	call_replay(c);
+	answer(c, list, n);
+	return 0;
+}
+
+static int again_one(struct call *c, const char *ids, struct err *e)
+{
+	struct sandbox *list[RESTORE_MAX];
+	unsigned n;
+	int r = find_again(c, ids, list, &n, e);
+
+	if (r < 0)
+		return r;
+	call_replay(c);
+	if (n)
 		call_sandbox_json(c, 201, list[0]);
 	else
 		answer(c, list, n);
-	return 1;
+	return 0;
 }
 
-/* count and names; what is left in the body is a create's. */
+/* Reads count and names; the rest of the body is that of a create. */
 static int read_plan(struct json_read *j, struct restore_plan *p)
 {
 	const json_t *names = json_read_array(j, "names", RESTORE_MAX);
@@ -102,23 +116,6 @@ static int read_plan(struct json_read *j, struct restore_plan *p)
 			return json_read_bad(j, "names", "must be an array of names");
 	}
 	return j->r;
-}
-
-/* The key, if there is one: 1 when it was answered, with an earlier answer or an error. */
-static int idempotent(struct call *c, const char *data, size_t len, const struct tenant *t, struct restore_plan *p,
-		      bool single)
-{
-	struct err e = { 0 };
-	int r = idem_read(c, data, len, p->idem, p->idem_body, &e);
-
-	if (r > 0 && replay(c, t, p, single))
-		return 1;
-	if (r > 0)
-		r = idem_hold(c, p->idem, &e);
-	if (r == 0)
-		return 0;
-	call_fail(c, &e);
-	return 1;
 }
 
 static void restore_body(struct call *c, const char *data, size_t len)
@@ -145,17 +142,17 @@ static void restore_body(struct call *c, const char *data, size_t len)
 	if (r == 0 && as)
 		p->names[0] = as;
 	if (r == 0 && p->count > 1 && (json_object_get(o, "name") || json_object_get(o, "key")))
-		r = err_set(&e, ERR_INVALID, -EINVAL, "'name' and 'key' name one sandbox only: use `names`");
+		r = err_set(&e, WHY_BAD_FIELD, -EINVAL, "'name' and 'key' name one sandbox only: use `names`");
 	if (r < 0) {
 		checkpoint_unref(cp);
 		call_fail(c, &e);
 		return;
 	}
-	if (idempotent(c, data, len, cp->tenant, p, false)) {
+	if (idem_begin(c, checkpoint_tenant(cp), data, len, p->idem, p->idem_body, again)) {
 		checkpoint_unref(cp);
 		return;
 	}
-	/* The names point into it: the rest goes on in a copy. */
+	/* The names are part of the body, so the rest is read from a copy. */
 	p->body = rest = json_copy(o);
 	if (!rest)
 		abort();
@@ -216,7 +213,7 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 		r = json_read_end(&j);
 	}
 	if (r == 0) {
-		cp = checkpoint_find(c->api->s, &c->who, text, c->sandbox->id, &e);
+		cp = checkpoint_find(c->api->s, &c->who, text, sandbox_id(c->sandbox), &e);
 		r = cp ? 0 : -ENOENT;
 	}
 	if (r < 0) {
@@ -224,7 +221,8 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 		return;
 	}
 	if (!as) {
-		if (idem_read(c, data, len, p->idem, p->idem_body, &e) < 0) { /* not kept, but it must be one */
+		/* not stored, but the key must be valid */
+		if (idem_read(c, data, len, p->idem, p->idem_body, &e) < 0) {
 			call_fail(c, &e);
 			return;
 		}
@@ -234,7 +232,7 @@ static void in_place_body(struct call *c, const char *data, size_t len)
 	}
 	p->count = 1;
 	p->names[0] = as;
-	if (idempotent(c, data, len, cp->tenant, p, true))
+	if (idem_begin(c, checkpoint_tenant(cp), data, len, p->idem, p->idem_body, again_one))
 		return;
 	if (secrets)
 		p->body = body = json_pack("{s:O}", "secrets", secrets);
@@ -275,7 +273,7 @@ static void fork_body(struct call *c, const char *data, size_t len)
 		call_fail(c, &e);
 		return;
 	}
-	if (idempotent(c, data, len, c->sandbox->tenant, p, false))
+	if (idem_begin(c, sandbox_tenant(c->sandbox), data, len, p->idem, p->idem_body, again))
 		return;
 	c->pending = true;
 	restore_fork(c->sandbox, &c->who, p, on_restored, c);

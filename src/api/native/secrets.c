@@ -1,5 +1,5 @@
-/* Values go in here, and never come out. */
-#include "api/native/native.h"
+/* Secrets: values can be written, and are never returned. */
+#include "api/native/named.h"
 #include "base/base.h"
 #include "base/base64.h"
 #include "service/state/json_read.h"
@@ -7,19 +7,7 @@
 
 #include <malloc.h>
 
-static void answer(struct call *c, int status, const struct secret *x)
-{
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
-	struct json j = JSON_INIT(&out);
-
-	secret_write(x, &j);
-	if (status == 200 && http_method(c->q) == HTTP_M_GET)
-		call_json(c, status, &out);
-	else
-		call_stored(c, status, &out);
-}
-
-/* What the library says about a body may quote it. */
+/* The library's messages about a body may quote it, so they are not used. */
 static int parse(const char *data, size_t len, json_t **ret, struct err *e)
 {
 	int r = json_read_begin(data, len, ret, NULL);
@@ -40,12 +28,12 @@ static int decode(const char *coded, struct buf *value, struct err *e)
 			       VAULT_VALUE_MAX / 1024U);
 	got = base64_decode(coded, n, to);
 	if (got < 0)
-		return err_set(e, ERR_INVALID, -EINVAL, "'value_base64': invalid base64");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'value_base64': invalid base64");
 	buf_added(value, (size_t)got);
 	return 0;
 }
 
-/* For jansson, whose parser leaves the text in several places. */
+/* For jansson, whose parser leaves copies of the text in several places. */
 static void wipe_and_free(void *p)
 {
 	if (p)
@@ -53,7 +41,7 @@ static void wipe_and_free(void *p)
 	free(p);
 }
 
-/* When this returns the value is only where the vault has it. */
+/* After this the value is in the vault only. */
 static int put_secret_text(struct call *c, struct tenant *tenant, const char *data, size_t len, struct secret **ret,
 			   bool *ret_created, struct err *e)
 {
@@ -75,8 +63,9 @@ static int put_secret_text(struct call *c, struct tenant *tenant, const char *da
 	if (r == 0 && coded)
 		r = decode(coded, &value, e);
 	if (r == 0)
-		r = secret_put(c->api->s, &c->who, tenant, router_param(c->route, c->q, "name"), coded ? buf_str(&value) : text,
-			       coded ? value.len : strlen(text), description, ret, ret_created, e);
+		r = secret_put(c->api->s, &c->who, tenant, router_param(c->route, c->q, "name"),
+			       coded ? buf_str(&value) : text, coded ? value.len : strlen(text), description, ret,
+			       ret_created, e);
 	return r;
 }
 
@@ -97,7 +86,7 @@ static void put_body(struct call *c, const char *data, size_t len)
 	if (r < 0)
 		call_fail(c, &e);
 	else
-		answer(c, created ? 201 : 200, x);
+		named_answer(c, created ? 201 : 200, &secret_kind, x);
 }
 
 void put_secret(void *arg, struct http_req *q, const struct route *r)
@@ -106,67 +95,17 @@ void put_secret(void *arg, struct http_req *q, const struct route *r)
 	call_body(call_new(arg, q, r), put_body);
 }
 
-/* The one in the path. NULL: it has been answered. */
-static struct secret *call_secret(struct call *c)
-{
-	struct tenant *tenant = call_tenant_of(c, NULL);
-	struct err e = { 0 };
-	struct secret *x;
-
-	if (!tenant)
-		return NULL;
-	x = secret_find(c->api->s, tenant, router_param(c->route, c->q, "name"), &e);
-	if (!x)
-		call_fail(c, &e);
-	return x;
-}
-
 void get_secret(void *arg, struct http_req *q, const struct route *r)
 {
-	struct call *c = call_new(arg, q, r);
-	const struct secret *x = call_secret(c);
-
-	if (x)
-		answer(c, 200, x);
+	named_get(arg, q, r, &secret_kind);
 }
 
 void get_secrets(void *arg, struct http_req *q, const struct route *r)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
-	AUTO_FREE struct secret **list = NULL;
-	struct call *c = call_new(arg, q, r);
-	struct json j = JSON_INIT(&out);
-	struct err e = { 0 };
-	bool all = false;
-	struct tenant *t = call_tenant_of(c, &all);
-	size_t n = 0;
-
-	if (!t && !all)
-		return;
-	if (secrets_list(c->api->s, t, &list, &n) < 0) {
-		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory for the list");
-		call_fail(c, &e);
-		return;
-	}
-	jout_object(&j, NULL);
-	jout_array(&j, "secrets");
-	for (size_t i = 0; i < n; i++)
-		secret_write(list[i], &j);
-	jout_end(&j);
-	jout_end(&j);
-	call_list(c, &j);
+	named_get_all(arg, q, r, &secret_kind);
 }
 
 void delete_secret(void *arg, struct http_req *q, const struct route *r)
 {
-	struct call *c = call_new(arg, q, r);
-	struct secret *x = call_secret(c);
-	struct err e = { 0 };
-
-	if (!x)
-		return;
-	if (secret_remove(x, &c->who, &e) < 0)
-		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
+	named_delete(arg, q, r, &secret_kind);
 }

@@ -1,7 +1,7 @@
 /*
- * An exec's output as server-sent events, as it comes. The client sets the pace: while what was sent last is still on
- * its way, nothing more is read from the command. Bytes are text when they are UTF-8, else base64; a character is never
- * cut in two.
+ * The output of an exec as server-sent events. The client sets the pace: while the last events are still being sent,
+ * nothing more is read from the command. Bytes are text if they are UTF-8, else base64; a character is never cut in
+ * two.
  */
 #include "api/native/native.h"
 #include "base/base.h"
@@ -9,16 +9,15 @@
 #include "service/exec/exec.h"
 #include "base/utf8.h"
 
-
 struct sse_exec {
 	struct call *c;
 	struct exec_sink sink;
 	struct exec_watch watch;
 	struct standing standing;
-	struct buf out; /* events of this piece; lent to the connection while busy */
+	struct buf out; /* events of the present piece; lent to the connection while ->busy */
 	bool told; /* the start was reported */
 	bool busy, over;
-	char rest[2][4]; /* the beginning of a character */
+	char rest[2][4]; /* the first bytes of an incomplete character */
 	size_t nrest[2];
 };
 
@@ -106,17 +105,18 @@ static void on_data(void *arg, enum exec_stream s, const char *p, size_t len)
 	flush(t);
 }
 
-/* Not before its row is stored: a client that knows the id may attach again. */
+/* Sent after its row is stored: a client that knows the id may attach again. */
 static void say_started(struct sse_exec *t)
 {
 	const struct exec *x = t->c->exec;
 	char started[96];
 	int n;
 
-	if (t->told || !(exec_started(x) || x->failed))
+	if (t->told || !(exec_started(x) || exec_failure(x)))
 		return;
 	t->told = true;
-	n = snprintf(started, sizeof(started), "{\"id\":\"%s\",\"sandbox\":\"%s\"}", x->id, x->sandbox->id);
+	n = snprintf(started, sizeof(started), "{\"id\":\"%s\",\"sandbox\":\"%s\"}", exec_id(x),
+		     sandbox_id(t->c->sandbox));
 	sse_event(t->c->q, NULL, "started", started, (size_t)n);
 }
 
@@ -127,12 +127,12 @@ static void finish(struct sse_exec *t)
 	AUTO(buf_done) struct buf b = BUF_INIT(MIB);
 	struct json j = JSON_INIT(&b);
 
-	if (x->failed) {
-		dto_error(&j, NULL, &x->fail, c->who.request_id);
+	if (exec_failure(x)) {
+		dto_error(&j, NULL, exec_failure(x), c->who.request_id);
 		sse_event(c->q, NULL, "error", b.data, b.len);
 	} else {
 		jout_object(&j, NULL);
-		exec_write_result(x, false, &j);
+		exec_write_result(x, 0, &j);
 		jout_end(&j);
 		sse_event(c->q, NULL, "result", buf_str(&b), b.len);
 	}
@@ -142,7 +142,7 @@ static void finish(struct sse_exec *t)
 	call_free(c);
 }
 
-/* Its end has come and nothing is on its way: the beginning of a character that never became whole, then the result. */
+/* The exec has ended and everything is sent: sends an incomplete character, if there is one, and then the result. */
 static void wind_up(struct sse_exec *t)
 {
 	for (int s = 0; s < 2; s++) {
@@ -175,7 +175,7 @@ static void on_change(void *arg, struct exec *x)
 	if (!exec_over(x) || t->over)
 		return;
 	t->over = true;
-	if (!t->busy) /* else when that was sent: ->out is lent until then */
+	if (!t->busy) /* otherwise when the last bytes were sent: ->out is lent until then */
 		wind_up(t);
 }
 
@@ -184,7 +184,7 @@ static void on_gone(struct call *c)
 	struct sse_exec *t = c->data;
 
 	if (c->exec)
-		exec_leave(c->exec);
+		exec_leave(c->exec, &t->sink);
 	sse_free(t);
 }
 
@@ -196,7 +196,7 @@ static void on_stop(void *arg, enum stand_end why)
 	if (why == STAND_STOP)
 		return; /* it has its end, and some time for that */
 	c->gone = NULL;
-	exec_leave(c->exec);
+	exec_leave(c->exec, &t->sink);
 	sse_free(t);
 	http_cut(c->q);
 	c->q = NULL;

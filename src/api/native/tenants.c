@@ -1,12 +1,16 @@
+/* Calls on tenants: create, list, show, change, delete; with their quotas and rates. */
 #include "api/native/native.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
 #include "service/template/pool.h"
+#include "service/image/image.h"
 #include "service/secret/secret.h"
 #include "service/template/template.h"
 #include "service/template/warm.h"
+#include "service/run/packages.h"
+#include "service/run/warm_context.h"
 
-/* What is left out stays as it was. */
+/* Missing fields are not changed. */
 static bool read_quotas(struct json_read *j, struct tenant_quota *q)
 {
 	const json_t *o = json_read_object(j, "quotas");
@@ -24,6 +28,8 @@ static bool read_quotas(struct json_read *j, struct tenant_quota *q)
 	json_read_u64(&in, "checkpoints", &q->checkpoints, 0, UINT32_MAX);
 	json_read_size(&in, "checkpoint_bytes", &q->checkpoint_bytes);
 	json_read_u64(&in, "secrets", &q->secrets, 0, UINT32_MAX);
+	json_read_size(&in, "image_bytes", &q->image_bytes);
+	json_read_u64(&in, "gpus", &q->gpus, 0, UINT32_MAX);
 	j->r = json_read_end(&in);
 	return j->r == 0;
 }
@@ -53,6 +59,8 @@ static void put_quotas(struct json *j, const char *key, const struct tenant_quot
 	jout_u64(j, "checkpoints", q->checkpoints);
 	jout_u64(j, "checkpoint_bytes", q->checkpoint_bytes);
 	jout_u64(j, "secrets", q->secrets);
+	jout_u64(j, "image_bytes", q->image_bytes);
+	jout_u64(j, "gpus", q->gpus);
 	jout_end(j);
 }
 
@@ -71,12 +79,14 @@ void put_rate(struct json *j, const struct rate_rule *r)
 
 static void put_tenant(struct json *j, const struct tenant *t)
 {
+	const struct tenant_view v = tenant_view(t);
+
 	jout_object(j, NULL);
-	jout_str(j, "id", t->id);
-	put_quotas(j, "quotas", &t->quota);
-	put_quotas(j, "used", &t->used);
-	put_rate(j, &t->rate);
-	dto_time(j, "created_at", t->created_ns);
+	jout_str(j, "id", v.id);
+	put_quotas(j, "quotas", &v.quota);
+	put_quotas(j, "used", &v.used);
+	put_rate(j, &v.rate);
+	dto_time(j, "created_at", v.created_ns);
 	jout_end(j);
 }
 
@@ -92,15 +102,15 @@ static void answer_tenant(struct call *c, int status, const struct tenant *t)
 		call_stored(c, status, &out);
 }
 
-/* The one in the path. NULL: it has been answered. */
+/* The tenant in the path. NULL: the call has been answered. */
 static struct tenant *call_tenant(struct call *c)
 {
 	const char *id = router_param(c->route, c->q, "t");
-	struct tenant *t = tenant_find(c->api->s->access, id);
+	struct tenant *t = tenant_find(c->api->access, id);
 	struct err e = { 0 };
 
 	if (!t) {
-		err_set(&e, ERR_NOT_FOUND, -ENOENT, "no tenant '%.64s'", id);
+		err_set(&e, WHY_TENANT_MISSING, -ENOENT, "no tenant '%.64s'", id);
 		call_fail(c, &e);
 	}
 	return t;
@@ -114,7 +124,7 @@ void get_tenants(void *arg, struct http_req *q, const struct route *r)
 
 	jout_object(&j, NULL);
 	jout_array(&j, "tenants");
-	for (const struct tenant *t = tenant_first(c->api->s->access); t; t = t->next)
+	for (const struct tenant *t = tenant_first(c->api->access); t; t = tenant_next(t))
 		put_tenant(&j, t);
 	jout_end(&j);
 	jout_end(&j);
@@ -151,7 +161,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 		r = json_read_end(&j);
 	}
 	if (r == 0)
-		r = tenant_add(c->api->s->access, id, &quota, &rate, &who, &t, &e);
+		r = tenant_add(c->api->access, id, &quota, &rate, &who, &t, &e);
 	if (r < 0)
 		call_fail(c, &e);
 	else
@@ -175,8 +185,8 @@ static void update_body(struct call *c, const char *data, size_t len)
 
 	if (!t)
 		return;
-	quota = t->quota;
-	rate = t->rate;
+	quota = tenant_view(t).quota;
+	rate = tenant_view(t).rate;
 	r = json_read_begin(data, len, &o, &e);
 	if (r == 0) {
 		struct json_read j = JIN_INIT(o, &e);
@@ -186,7 +196,7 @@ static void update_body(struct call *c, const char *data, size_t len)
 		r = json_read_end(&j);
 	}
 	if (r == 0)
-		r = tenant_set(c->api->s->access, t, &quota, &rate, &who, &e);
+		r = tenant_set(c->api->access, t, &quota, &rate, &who, &e);
 	if (r < 0)
 		call_fail(c, &e);
 	else
@@ -207,16 +217,19 @@ void delete_tenant(void *arg, struct http_req *q, const struct route *r)
 
 	if (!t)
 		return;
+	warm_contexts_drop(c->api->s, t);
+	packages_drop(c->api->s, t);
 	if (pools_only(c->api->s, t) && warm_only(c->api->s, t)) {
 		pools_clear(c->api->s, t);
 		warm_clear(c->api->s, t);
 	}
-	if (tenant_remove(c->api->s->access, t, &who, &e) < 0) {
+	if (tenant_remove(c->api->access, t, &who, &e) < 0) {
 		pools_soon(c->api->s);
 		call_fail(c, &e);
 		return;
 	}
 	templates_forget(c->api->s, t);
 	secrets_forget(c->api->s, t);
+	images_forget(c->api->s, &c->who, t);
 	call_stored(c, 204, NULL);
 }

@@ -11,35 +11,37 @@
 
 static void put_token(struct json *j, const struct token *k, const char *text)
 {
+	const struct token_view v = token_view(k);
+
 	jout_object(j, NULL);
-	jout_str(j, "id", k->id);
+	jout_str(j, "id", v.id);
 	if (text)
 		jout_str(j, "token", text);
-	jout_str(j, "tenant", k->tenant->id);
-	jout_str(j, "name", k->name);
-	jout_str(j, "scope", scope_name(k->scope));
-	dto_time(j, "created_at", k->created_ns);
-	dto_time(j, "expires_at", k->expires_ns);
-	dto_time(j, "old_until", k->old_until_ns > clock_real_ns() ? k->old_until_ns : 0);
-	put_rate(j, &k->rate);
+	jout_str(j, "tenant", tenant_id(v.tenant));
+	jout_str(j, "name", v.name);
+	jout_str(j, "scope", scope_name(v.scope));
+	dto_time(j, "created_at", v.created_ns);
+	dto_time(j, "expires_at", v.expires_ns);
+	dto_time(j, "old_until", v.old_until_ns > clock_real_ns() ? v.old_until_ns : 0);
+	put_rate(j, &v.rate);
 	jout_end(j);
 }
 
 static bool may_see(const struct who *w, const struct token *k)
 {
-	return w->scope == SCOPE_ADMIN || k->tenant == w->tenant;
+	return w->scope == SCOPE_ADMIN || token_view(k).tenant == w->tenant;
 }
 
-/* The one in the path. NULL: it has been answered. */
+/* The token in the path. NULL: the call has been answered. */
 static struct token *call_token(struct call *c)
 {
 	const char *id = router_param(c->route, c->q, "k");
-	struct token *k = token_find(c->api->s->access, id);
+	struct token *k = token_find(c->api->access, id);
 	struct err e = { 0 };
 
 	if (k && may_see(&c->who, k))
 		return k;
-	err_set(&e, ERR_NOT_FOUND, -ENOENT, "no token '%.64s'", id);
+	err_set(&e, WHY_TOKEN_ID_MISSING, -ENOENT, "no token '%.64s'", id);
 	err_remedy(&e, "`cloche token ls` (GET /v1/tokens) lists ids; a token itself is not an id");
 	call_fail(c, &e);
 	return NULL;
@@ -63,8 +65,8 @@ void get_tokens(void *arg, struct http_req *q, const struct route *r)
 	}
 	jout_object(&j, NULL);
 	jout_array(&j, "tokens");
-	for (const struct token *k = token_first(c->api->s->access); k; k = k->next)
-		if (!only || k->tenant == only)
+	for (const struct token *k = token_first(c->api->access); k; k = token_next(k))
+		if (!only || token_view(k).tenant == only)
 			put_token(&j, k, NULL);
 	jout_end(&j);
 	jout_end(&j);
@@ -96,10 +98,10 @@ static void answer_secret(struct call *c, int status, const struct token *k, cha
 
 static void create_body(struct call *c, const char *data, size_t len)
 {
-	const char *tenant = c->who.tenant->id, *name = NULL, *scope_text = "sandbox";
+	const char *tenant = tenant_id(c->who.tenant), *name = NULL, *scope_text = "sandbox";
 	struct audit_rec who = who_rec(&c->who, NULL);
 	AUTO(json_decref) json_t *o = NULL;
-	struct access *x = c->api->s->access;
+	struct access *x = c->api->access;
 	struct rate_rule rate = { 0 };
 	enum scope scope = SCOPE_NONE;
 	uint64_t expires_ms = 0, expires = 0;
@@ -123,7 +125,7 @@ static void create_body(struct call *c, const char *data, size_t len)
 	if (r == 0)
 		r = scope_parse(scope_text, &scope, &e);
 	if (r == 0 && !(t = tenant_find(x, tenant)))
-		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "no tenant '%.64s'", tenant);
+		r = err_set(&e, WHY_TENANT_MISSING, -ENOENT, "no tenant '%.64s'", tenant);
 	if (expires_ms)
 		expires = clock_real_ns() + expires_ms * 1000000;
 	if (r == 0)
@@ -159,7 +161,7 @@ static void rotate_body(struct call *c, const char *data, size_t len)
 		r = json_read_end(&j);
 	}
 	if (r == 0)
-		r = token_rotate(c->api->s->access, k, grace, &who, text, &e);
+		r = token_rotate(c->api->access, k, grace, &who, text, &e);
 	if (r < 0) {
 		call_fail(c, &e);
 		return;
@@ -182,7 +184,7 @@ void delete_token(void *arg, struct http_req *q, const struct route *r)
 
 	if (!k)
 		return;
-	if (token_remove(c->api->s->access, k, &who, &e) < 0) {
+	if (token_remove(c->api->access, k, &who, &e) < 0) {
 		call_fail(c, &e);
 		return;
 	}

@@ -1,11 +1,16 @@
-/* A checkpoint as one file, out and in. Both ends of it are cloche-tar's; here are bytes, as fast as the client's. */
+/*
+ * A checkpoint as one file: export and import. cloche-tar makes and reads the file; this passes bytes on, at the
+ * client's pace.
+ */
 #include "api/native/checkpoints.h"
+#include "api/native/feed.h"
 #include "base/base.h"
 #include "base/sha256.h"
 #include "service/checkpoint/compare.h"
 #include "service/checkpoint/import.h"
 #include "service/checkpoint/signer.h"
 #include "service/file/tar_child.h"
+#include "tier/tiers.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,22 +18,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define QUEUE_MAX (2U * MIB)
-
 struct transfer {
 	struct call *c; /* NULL: the client is gone, and the call with it */
 	struct api *api;
 	struct checkpoint *cp; /* export: referenced */
 	struct tar_child *child;
 	struct import *import;
-	uv_poll_t *poll;
-	int fd; /* the file's bytes */
-	struct buf queue;
-	struct sha256 sum; /* of the bytes so far, but for a signature */
-	uint8_t tail[SIGNER_BLOCK]; /* import: the last bytes that came, which may be one */
+	uv_poll_t *poll; /* export */
+	int fd; /* export: the file's bytes */
+	struct feed feed; /* import */
+	struct sha256 sum; /* of the bytes so far, without a signature */
+	uint8_t tail[SIGNER_BLOCK]; /* import: the last bytes so far, which may be a signature */
 	size_t ntail;
-	bool verify; /* import: only with a signature by a trusted key */
-	bool begun, held, stream_over, body_over, child_over;
+	bool verify; /* import: requires a signature by a trusted key */
+	bool begun, held, stream_over, child_over; /* export */
 	int r;
 	struct err e;
 };
@@ -53,7 +56,7 @@ static void stop_stream(struct transfer *t)
 static void transfer_free(struct transfer *t)
 {
 	stop_stream(t);
-	buf_done(&t->queue);
+	feed_done(&t->feed);
 	if (t->cp)
 		checkpoint_unref(t->cp);
 	free(t);
@@ -65,24 +68,14 @@ static struct transfer *transfer_new(struct call *c)
 
 	if (!t)
 		abort();
-	*t = (struct transfer){ .c = c, .api = c->api, .fd = -1, .queue = BUF_INIT(QUEUE_MAX) };
+	*t = (struct transfer){ .c = c, .api = c->api, .fd = -1 };
+	feed_init(&t->feed, c->api->loop, c->q);
 	sha256_init(&t->sum);
 	c->data = t;
 	return t;
 }
 
-static void watch(struct transfer *t, int events, uv_poll_cb fn)
-{
-	if (!t->poll) {
-		t->poll = malloc(sizeof(*t->poll));
-		if (!t->poll || uv_poll_init(t->api->s->loop, t->poll, t->fd) < 0)
-			abort();
-		t->poll->data = t;
-	}
-	uv_poll_start(t->poll, events, fn);
-}
-
-/* The call ends with this answer, whatever else goes on. */
+/* Ends the call with this error, whatever is still under way. */
 static void fail(struct transfer *t, const struct err *e)
 {
 	struct call *c = t->c;
@@ -90,6 +83,7 @@ static void fail(struct transfer *t, const struct err *e)
 	t->c = NULL;
 	if (!c)
 		return;
+	feed_done(&t->feed);
 	c->gone = NULL;
 	if (t->begun) {
 		if (c->q)
@@ -103,13 +97,13 @@ static void fail(struct transfer *t, const struct err *e)
 
 /* --- out --- */
 
-/* The last bytes of the file say whose it is. */
+/* Appends the signature, which identifies the file's author. */
 static void sign(struct transfer *t)
 {
 	uint8_t sum[SHA256_SIZE], block[SIGNER_BLOCK];
 
 	sha256_end(&t->sum, sum);
-	t->r = signer_sign(t->api->s->signer, sum, block, &t->e);
+	t->r = signer_sign(service_signer(t->api->s), sum, block, &t->e);
 	if (t->r == 0)
 		http_write(t->c->q, (const char *)block, sizeof(block));
 }
@@ -135,13 +129,24 @@ static void check_out(struct transfer *t)
 
 static void on_readable(uv_poll_t *p, int status, int events);
 
+static void wait_readable(struct transfer *t)
+{
+	if (!t->poll) {
+		t->poll = malloc(sizeof(*t->poll));
+		if (!t->poll || uv_poll_init(t->api->loop, t->poll, t->fd) < 0)
+			abort();
+		t->poll->data = t;
+	}
+	uv_poll_start(t->poll, UV_READABLE, on_readable);
+}
+
 static void on_drain(void *arg)
 {
 	struct transfer *t = arg;
 
 	if (t->held && t->poll) {
 		t->held = false;
-		watch(t, UV_READABLE, on_readable);
+		wait_readable(t);
 	}
 }
 
@@ -149,10 +154,11 @@ static void begin_out(struct transfer *t)
 {
 	struct http_req *q = t->c->q;
 	const char *accept = http_header(q, "Accept");
-	const bool plain = accept && strstr(accept, "application/octet-stream"); /* of clients that know no other binary type */
+	/* for clients that know no other binary type */
+	const bool plain = accept && strstr(accept, "application/octet-stream");
 
 	t->begun = true;
-	http_setf(q, "Content-Disposition", "attachment; filename=\"%s.tar.zst\"", t->cp->name);
+	http_setf(q, "Content-Disposition", "attachment; filename=\"%s.tar.zst\"", checkpoint_view(t->cp).name);
 	http_begin(q, 200, plain ? "application/octet-stream" : "application/zstd", -1);
 	http_set_drain(q, on_drain, t);
 }
@@ -160,7 +166,7 @@ static void begin_out(struct transfer *t)
 static void on_readable(uv_poll_t *p, int status, int events)
 {
 	struct transfer *t = p->data;
-	char *buf = t->api->s->scratch;
+	char *buf = service_scratch(t->api->s);
 	ssize_t n = t->c ? read(t->fd, buf, SCRATCH) : 0;
 
 	(void)status;
@@ -204,7 +210,7 @@ static void out_gone(struct call *c)
 	if (t->child)
 		tar_child_kill(t->child);
 	else
-		check_out(t); /* all was packed, and waited for this client only */
+		check_out(t); /* everything was packed, and waited only for this client */
 }
 
 static int put_manifest(const struct checkpoint *cp, int *ret, struct err *e)
@@ -228,7 +234,7 @@ static void on_changes(void *arg, int fd, const struct err *e)
 	struct err why = e ? *e : (struct err){ 0 };
 	int pair[2], r = fd < 0 ? -EIO : 0;
 
-	if (!t->c) { /* gone meanwhile */
+	if (!t->c) { /* the client hung up meanwhile */
 		transfer_free(t);
 		return;
 	}
@@ -251,14 +257,16 @@ static void on_changes(void *arg, int fd, const struct err *e)
 		return;
 	}
 	fd_set_nonblock(t->fd);
-	watch(t, UV_READABLE, on_readable);
+	wait_readable(t);
 }
 
 void get_export(void *arg, struct http_req *q, const struct route *r)
 {
 	struct call *c = call_new(arg, q, r);
 	struct checkpoint *cp = call_checkpoint(c);
-	struct compare_request w = { .to.checkpoint = cp, .flags = DIFF_DATA };
+	/* All of it, whatever image is below: that need not be where it is imported. */
+	static const struct sandbox_spec nothing;
+	struct compare_request w = { .from.chain = &nothing, .to.checkpoint = cp, .flags = DIFF_DATA };
 	struct err e = { 0 };
 	struct transfer *t;
 
@@ -287,7 +295,7 @@ static void on_imported(void *arg, struct checkpoint *cp, const struct err *e)
 	if (!cp || t->r < 0) {
 		fail(t, t->r < 0 ? &t->e : e);
 	} else {
-		t->c = NULL;
+		feed_done(&t->feed);
 		c->gone = NULL;
 		c->pending = true;
 		dto_checkpoint(&j, NULL, cp);
@@ -301,67 +309,20 @@ static void in_gone(struct call *c)
 	struct transfer *t = c->data;
 
 	t->c = NULL;
-	/* A call back may come when all was there already: then it is too late to give up. */
+	t->feed.q = NULL;
+	/* The callback may come later when everything was imported already: then it is too late to cancel. */
 	import_cancel(t->import);
 	transfer_free(t);
 }
 
-static void on_writable(uv_poll_t *p, int status, int events);
-
-/* It reads no more: the rest of the body is dropped, and the answer names the reason. */
-static void stop_feeding(struct transfer *t)
-{
-	stop_stream(t);
-	buf_clear(&t->queue);
-	if (t->c && t->c->q && !t->body_over)
-		http_body_resume(t->c->q);
-}
-
-static void feed(struct transfer *t)
-{
-	while (t->queue.len) {
-		ssize_t n = send(t->fd, t->queue.data, t->queue.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN) {
-			watch(t, UV_WRITABLE, on_writable);
-			return;
-		}
-		if (n < 0) {
-			stop_feeding(t);
-			return;
-		}
-		buf_drop(&t->queue, (size_t)n);
-	}
-	if (t->poll)
-		uv_poll_stop(t->poll);
-	if (t->body_over) {
-		stop_stream(t);
-	} else if (t->held && t->c && t->c->q) {
-		t->held = false;
-		http_body_resume(t->c->q);
-	}
-}
-
-static void on_writable(uv_poll_t *p, int status, int events)
-{
-	(void)status;
-	(void)events;
-	feed(p->data);
-}
-
-/* Bytes that are no signature. False: it reads no more. */
+/* Passes bytes of the archive on. False: the child reads no more. */
 static bool take(struct transfer *t, const void *p, size_t len)
 {
 	sha256_add(&t->sum, p, len);
-	if (buf_add(&t->queue, p, len) == 0)
-		return true;
-	stop_feeding(t);
-	return false;
+	return feed_queue(&t->feed, p, len);
 }
 
-/* The last SIGNER_BLOCK bytes that came are held back until more come. */
+/* Passes bytes on, and holds back the last SIGNER_BLOCK bytes until more come. */
 static bool take_but_tail(struct transfer *t, const char *p, size_t len)
 {
 	size_t old = t->ntail + len > SIGNER_BLOCK ? t->ntail + len - SIGNER_BLOCK : 0;
@@ -380,7 +341,7 @@ static bool take_but_tail(struct transfer *t, const char *p, size_t len)
 	return true;
 }
 
-/* All has come: a signature that does not fit is refused, one that is missing when it was asked for. */
+/* The body is complete: a wrong signature is refused, and a missing one if it is required. */
 static int judge_tail(struct transfer *t, struct err *e)
 {
 	uint8_t sum[SHA256_SIZE];
@@ -389,7 +350,7 @@ static int judge_tail(struct transfer *t, struct err *e)
 
 	if (t->ntail < SIGNER_BLOCK || !signer_is_block(t->tail)) {
 		if (t->verify) {
-			err_set(e, ERR_REFUSED, -ENOKEY, "the file is not signed");
+			err_set(e, WHY_SIGNATURE, -ENOKEY, "the file is not signed");
 			err_remedy(e, "export it again, or import it without --verify (`verify`)");
 			return -ENOKEY;
 		}
@@ -397,7 +358,7 @@ static int judge_tail(struct transfer *t, struct err *e)
 		return 0;
 	}
 	sha256_end(&t->sum, sum);
-	r = signer_check(t->api->s->signer, t->tail, sum, key, e);
+	r = signer_check(service_signer(t->api->s), t->tail, sum, key, e);
 	return r == -ENOKEY && !t->verify ? 0 : r;
 }
 
@@ -406,28 +367,22 @@ static bool spoil(struct transfer *t)
 {
 	uint8_t junk[64];
 
-	return getrandom(junk, sizeof(junk), 0) == (ssize_t)sizeof(junk) && buf_add(&t->queue, junk, sizeof(junk)) == 0;
+	return getrandom(junk, sizeof(junk), 0) == (ssize_t)sizeof(junk) && feed_queue(&t->feed, junk, sizeof(junk));
 }
 
 static void on_body(void *arg, const char *p, size_t len)
 {
 	struct transfer *t = arg;
 
-	if (t->stream_over || !take_but_tail(t, p, len))
-		return;
-	feed(t);
-	if (!t->stream_over && t->queue.len > QUEUE_MAX / 2 && t->c) {
-		t->held = true;
-		http_body_pause(t->c->q);
-	}
+	if (!t->feed.over && take_but_tail(t, p, len))
+		feed_add(&t->feed, NULL, 0);
 }
 
 static void on_body_end(void *arg)
 {
 	struct transfer *t = arg;
 
-	t->body_over = true;
-	if (t->stream_over)
+	if (t->feed.over)
 		return;
 	t->r = judge_tail(t, &t->e);
 	if (t->r < 0 && !spoil(t)) {
@@ -436,7 +391,7 @@ static void on_body_end(void *arg)
 		transfer_free(t);
 		return;
 	}
-	feed(t);
+	feed_end(&t->feed);
 }
 
 void post_import(void *arg, struct http_req *q, const struct route *r)
@@ -449,13 +404,14 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 					  .isolation = isolation && *isolation ? isolation : NULL,
 					  .keep_network = network && !strcmp(network, "keep"),
 					  .keep_mounts = mounts && !strcmp(mounts, "keep") };
+	const struct tier_ops *tier;
 	struct err e = { 0 };
 	struct transfer *t;
 	bool verify = false;
-	int rc = w.name && *w.name ? name_check(w.name, &e) : 0;
+	int fd, rc = w.name && *w.name ? name_check(w.name, &e) : 0;
 
-	if (rc == 0 && w.isolation && strcmp(w.isolation, "container") && strcmp(w.isolation, "vm"))
-		rc = err_set(&e, ERR_INVALID, -EINVAL, "isolation must be \"container\" or \"vm\"");
+	if (rc == 0 && w.isolation)
+		rc = tier_find(w.isolation, &tier, &e);
 	if (rc == 0 && network && strcmp(network, "keep") && strcmp(network, "none"))
 		rc = err_set(&e, ERR_INVALID, -EINVAL, "network must be \"none\" or \"keep\"");
 	if (rc == 0 && mounts && strcmp(mounts, "keep") && strcmp(mounts, "none"))
@@ -470,12 +426,13 @@ void post_import(void *arg, struct http_req *q, const struct route *r)
 	}
 	t = transfer_new(c);
 	t->verify = verify;
-	rc = import_start(c->api->s, &c->who, &w, on_imported, t, &t->import, &t->fd, &e);
+	rc = import_start(c->api->s, &c->who, &w, on_imported, t, &t->import, &fd, &e);
 	if (rc < 0) {
 		fail(t, &e);
 		transfer_free(t);
 		return;
 	}
+	feed_open(&t->feed, fd);
 	c->gone = in_gone;
 	http_stream_body(q, on_body, on_body_end, t);
 }

@@ -1,4 +1,4 @@
-/* Changes of files as server-sent events, until the client goes or the watched thing does. */
+/* Changes of files as server-sent events, until the client or the watched file is gone. */
 #include "api/native/file_call.h"
 #include "base/base.h"
 
@@ -45,7 +45,12 @@ static void on_event(void *arg, const struct file_event *x)
 		return;
 	jout_object(&j, NULL);
 	jout_str(&j, "path", x->path);
-	jout_str(&j, "type", S_ISDIR(x->type) ? "dir" : S_ISREG(x->type) ? "file" : S_ISLNK(x->type) ? "link" : x->type ? "other" : NULL);
+	jout_str(&j, "type",
+		 S_ISDIR(x->type) ? "dir" :
+		 S_ISREG(x->type) ? "file" :
+		 S_ISLNK(x->type) ? "link" :
+		 x->type	  ? "other" :
+				    NULL);
 	if (*x->to)
 		jout_str(&j, "to", x->to);
 	jout_end(&j);

@@ -1,23 +1,26 @@
-/* Checkpoints in Noid's words. They stay when their VM is restored in place, and when it is deleted. */
+/* Checkpoints in Noid's dialect. They stay when their VM is restored in place, and when it is deleted. */
+#include "api/list.h"
 #include "api/noid/noid.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
 #include "service/checkpoint/restore.h"
 
-static const char *vm_name(const struct checkpoint *cp)
+static const char *vm_name(const struct checkpoint_view *v)
 {
-	return cp->sandbox_name[0] ? cp->sandbox_name : cp->sandbox;
+	return v->sandbox_name[0] ? v->sandbox_name : v->sandbox;
 }
 
 static void put(struct json *j, const struct checkpoint *cp)
 {
+	const struct checkpoint_view v = checkpoint_view(cp);
+
 	jout_object(j, NULL);
-	jout_str(j, "id", cp->id);
-	jout_str(j, "name", cp->name);
-	jout_str(j, "vm_name", vm_name(cp));
-	jout_str(j, "label", cp->label[0] ? cp->label : NULL);
-	dto_time(j, "created_at", cp->created_ns);
-	jout_bool(j, "memory", cp->memory);
+	jout_str(j, "id", v.id);
+	jout_str(j, "name", v.name);
+	jout_str(j, "vm_name", vm_name(&v));
+	jout_str(j, "label", v.label[0] ? v.label : NULL);
+	dto_time(j, "created_at", v.created_ns);
+	jout_bool(j, "memory", v.memory);
 	jout_end(j);
 }
 
@@ -40,7 +43,7 @@ static void on_made(void *arg, struct checkpoint *cp, const struct err *e)
 
 static void make_body(struct call *c, const char *data, size_t len)
 {
-	/* A snapshot of a machine has what runs in it: here, if that can be carried. */
+	/* Noid's snapshot of a machine includes its processes: so does this one, if they can be saved. */
 	struct checkpoint_request w = { .memory = MEMORY_AUTO };
 	AUTO(json_decref) json_t *o = NULL;
 	struct err e = { 0 };
@@ -72,42 +75,30 @@ void noid_post_checkpoints(void *arg, struct http_req *q, const struct route *r)
 
 /* --- look --- */
 
-/* Noid knows a VM by its name alone: those of an earlier one of that name are its, too. */
+/* Noid identifies a VM by its name alone: checkpoints of an earlier VM of that name belong to it, too. */
 static bool is_of(const struct call *c, const struct checkpoint *cp, const char *name)
 {
+	const struct checkpoint_view v = checkpoint_view(cp);
 	const struct sandbox *b = c->sandbox;
 
-	if (!cp->listed || cp->tenant != c->who.tenant)
+	if (checkpoint_tenant(cp) != c->who.tenant)
 		return false;
-	return (b && !strcmp(cp->sandbox, b->id)) || !strcmp(vm_name(cp), name);
+	return (b && !strcmp(v.sandbox, sandbox_id(b))) || !strcmp(vm_name(&v), name);
 }
 
-static int older(const void *a, const void *b)
+/* All checkpoints of a VM, the oldest first. */
+static void list_of(const struct call *c, const char *name, struct list *ret)
 {
-	const struct checkpoint *const *x = a, *const *y = b;
+	const struct checkpoint *cp;
+	size_t at = 0;
 
-	if ((*x)->created_ns != (*y)->created_ns)
-		return (*x)->created_ns < (*y)->created_ns ? -1 : 1;
-	return strcmp((*x)->id, (*y)->id);
-}
-
-/* All of a VM, the oldest first. To be freed; NULL: no memory. */
-static struct checkpoint **list_of(const struct call *c, const char *name, size_t *ret_n)
-{
-	struct service *s = c->api->s;
-	struct checkpoint **list = calloc(s->checkpoints.count + 1, sizeof(struct checkpoint *)), *cp;
-	size_t n = 0, at = 0;
-
-	while (list && (cp = map_next(&s->checkpoints, &at)))
+	while ((cp = checkpoint_next(c->api->s, &at)))
 		if (is_of(c, cp, name))
-			list[n++] = cp;
-	if (list)
-		qsort(list, n, sizeof(struct checkpoint *), older);
-	*ret_n = n;
-	return list;
+			list_add(ret, checkpoint_view(cp).created_ns, checkpoint_view(cp).id, cp);
+	list_oldest_first(ret);
 }
 
-/* The VM of the path, if it is there. */
+/* The VM in the path, if it exists. */
 static const char *find_vm(struct call *c)
 {
 	const char *name = router_param(c->route, c->q, "id");
@@ -122,7 +113,7 @@ static void no_vm(struct call *c, const char *name)
 {
 	struct err e = { 0 };
 
-	err_set(&e, ERR_NOT_FOUND, -ENOENT, "VM '%.64s' not found", name);
+	err_set(&e, WHY_SANDBOX_MISSING, -ENOENT, "VM '%.64s' not found", name);
 	call_fail(c, &e);
 }
 
@@ -131,19 +122,19 @@ void noid_get_checkpoints(void *arg, struct http_req *q, const struct route *r)
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
 	struct call *c = call_new(arg, q, r);
 	const char *name = find_vm(c);
+	AUTO(list_done) struct list l = { 0 };
 	struct json j = JSON_INIT(&out);
-	size_t n;
-	AUTO_FREE struct checkpoint **list = list_of(c, name, &n);
 
-	if (!list)
+	list_of(c, name, &l);
+	if (l.failed)
 		abort();
-	if (!c->sandbox && !n) {
+	if (!c->sandbox && !l.n) {
 		no_vm(c, name);
 		return;
 	}
 	jout_array(&j, NULL);
-	for (size_t i = 0; i < n; i++)
-		put(&j, list[i]);
+	for (size_t i = 0; i < l.n; i++)
+		put(&j, l.item[i].what);
 	jout_end(&j);
 	call_list(c, &j);
 }
@@ -175,19 +166,22 @@ static void on_new(void *arg, struct sandbox **sandbox, unsigned n, const struct
 	noid_answer_vm(c, 200, sandbox[0]);
 }
 
-/* By id, or by its name among those of the VM: the newest that has it. */
+/* By id, or by name among those of the VM: the newest with that name. */
 static struct checkpoint *find_checkpoint(struct call *c, const char *vm, const char *text, struct err *e)
 {
-	struct checkpoint *cp = checkpoint_find(c->api->s, &c->who, text, c->sandbox ? c->sandbox->id : NULL, e);
-	size_t n = 0;
-	AUTO_FREE struct checkpoint **list = cp ? NULL : list_of(c, vm, &n);
+	struct checkpoint *cp =
+		checkpoint_find(c->api->s, &c->who, text, c->sandbox ? sandbox_id(c->sandbox) : NULL, e);
+	AUTO(list_done) struct list l = { 0 };
 
-	while (!cp && list && n--)
-		if (!strcmp(list[n]->name, text))
-			cp = list[n];
+	if (cp)
+		return cp;
+	list_of(c, vm, &l);
+	for (size_t i = l.n; !cp && i--;)
+		if (!strcmp(checkpoint_view(l.item[i].what).name, text))
+			cp = checkpoint_by_id(c->api->s, l.item[i].id);
 	if (!cp) {
 		*e = (struct err){ 0 };
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "checkpoint '%.64s' not found", text);
+		err_set(e, WHY_CHECKPOINT_MISSING, -ENOENT, "checkpoint '%.64s' not found", text);
 	}
 	return cp;
 }
@@ -232,7 +226,7 @@ static void restore_body(struct call *c, const char *data, size_t len)
 		restore_in_place(c->sandbox, cp, &c->who, NULL, on_in_place, c);
 		return;
 	}
-	/* A VM that is gone comes back under its name. */
+	/* A VM that was deleted is restored under its name. */
 	p->count = 1;
 	p->names[0] = name ? name : vm;
 	restore_new(cp, &c->who, p, on_new, c);
@@ -243,7 +237,7 @@ static bool has_any(const struct call *c, const char *name)
 	const struct checkpoint *cp;
 	size_t at = 0;
 
-	while ((cp = map_next(&c->api->s->checkpoints, &at)))
+	while ((cp = checkpoint_next(c->api->s, &at)))
 		if (is_of(c, cp, name))
 			return true;
 	return false;

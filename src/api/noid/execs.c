@@ -1,10 +1,11 @@
+/* Noid's exec call: its request, and its result. */
 #include "api/noid/noid.h"
 #include "base/base.h"
-#include "driver/exec.h"
+#include "proto/exec.h"
 #include "service/exec/exec.h"
 #include "service/state/json_read.h"
 
-/* ["K=V"] as the object it means; the last of a name counts. */
+/* Reads ["K=V"] into an object; the last value of a name counts. */
 static json_t *read_env(struct json_read *j, const json_t *list)
 {
 	json_t *env = json_object();
@@ -36,8 +37,8 @@ static json_t *read_command(struct json_read *j)
 	return list && j->r == 0 ? json_copy(json_object_get(j->o, "command")) : NULL;
 }
 
-int noid_exec_request(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len, bool stream,
-		      struct exec_request **ret, struct err *e)
+int noid_exec_request(const struct sandbox *b, const char *data, size_t len, bool stream, struct exec_request **ret,
+		      struct err *e)
 {
 	AUTO(json_decref) json_t *from = NULL, *own = NULL, *env = NULL, *command = NULL;
 	uint64_t rows = 24, cols = 80;
@@ -62,19 +63,19 @@ int noid_exec_request(const struct service_opts *o, const struct sandbox *b, con
 					json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "cols", (json_int_t)cols));
 	if (!own || r < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a command");
-	r = exec_request_parse(o, b->request, own, ret, e);
+	r = exec_request_read(b, own, ret, e);
 	if (r == 0 && tty)
-		(*ret)->background = true; /* as every terminal */
+		(*ret)->background = true; /* as for every terminal */
 	return r;
 }
 
 void noid_exec_end(const struct exec *x, bool truncated, struct json *j)
 {
-	if (x->timed_out)
+	if (exec_timed_out(x))
 		jout_null(j, "exit_code");
 	else
-		jout_i64(j, "exit_code", x->verdict.exit_code);
-	jout_bool(j, "timed_out", x->timed_out);
+		jout_i64(j, "exit_code", exec_exit_code(x));
+	jout_bool(j, "timed_out", exec_timed_out(x));
 	jout_bool(j, "truncated", truncated);
 }
 
@@ -89,22 +90,23 @@ static void answer(struct call *c)
 	struct json j = JSON_INIT(&out);
 	uint64_t dropped[2] = { 0, 0 };
 	struct exec *x = c->exec;
+	const struct err *fail = exec_failure(x);
 	struct err e = { 0 };
 	char why[256];
 	int r = 0;
 
-	if (x->failed && x->fail.kind != ERR_REFUSED) {
-		e = x->fail;
+	if (fail && fail->kind != ERR_REFUSED) {
+		e = *fail;
 		call_fail(c, &e);
 		return;
 	}
 	if (call_room(c, 0, &e) < 0) {
-		call_fail(c, &e);
+		call_fail_done(c, &e);
 		return;
 	}
 	jout_object(&j, NULL);
-	if (x->failed) { /* a shell would say so, and end with 127 or 126 */
-		snprintf(why, sizeof(why), "%s\n", x->fail.msg);
+	if (fail) { /* a shell would report this, and end with 127 or 126 */
+		snprintf(why, sizeof(why), "%s\n", fail->msg);
 		jout_str(&j, "stdout", "");
 		jout_str(&j, "stderr", why);
 	} else {
@@ -116,11 +118,11 @@ static void answer(struct call *c)
 		r = jout_done(&j);
 	if (r < 0) {
 		err_sys(&e, ERR_EXHAUSTED, r, "put the result together");
-		call_fail(c, &e);
+		call_fail_done(c, &e);
 		return;
 	}
 	if (call_room(c, out.len, &e) < 0) {
-		call_fail(c, &e);
+		call_fail_done(c, &e);
 		return;
 	}
 	call_audited(c);
@@ -144,7 +146,7 @@ static void exec_body(struct call *c, const char *data, size_t len)
 	AUTO(exec_request_free) struct exec_request *request = NULL;
 	struct waiter *w;
 	struct err e = { 0 };
-	int r = noid_exec_request(&c->api->s->o, c->sandbox, data, len, false, &request, &e);
+	int r = noid_exec_request(c->sandbox, data, len, false, &request, &e);
 
 	if (r == 0)
 		r = exec_new(c->sandbox, &c->who, TAKE_PTR(request), NULL, &c->exec, &e);

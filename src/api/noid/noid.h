@@ -1,30 +1,30 @@
 /*
  * Noid's dialect: what its REST and WebSocket API looks like to noid-js and its CLI. A VM is a sandbox whose commands
- * run as root; both dialects see the same ones. Fields we do not know are passed over, as Noid's server does.
+ * run as root; both dialects see the same ones. Unknown fields are ignored, as Noid's server does.
  */
 #pragma once
 #include "api/api.h"
 
 const struct route *noid_routes(size_t *ret_n);
-/* Gives a request of Noid's paths its header and its shape of errors. */
+/* Sets the headers and the format of errors for requests of Noid's paths. */
 void noid_dress(struct http_req *q);
 
 #define NOID_MEM_MIB 2048U
-#define NOID_PIDS 4096U /* a whole machine runs in it */
-/* Memory of a VM that does not say: NOID_MEM_MIB, or less where the configuration allows less. */
+#define NOID_PIDS 4096U /* as many as a whole machine needs */
+/* Memory of a VM whose request has none: NOID_MEM_MIB, or less where the configuration allows less. */
 uint64_t noid_mem_mib(const struct service_opts *o);
-/* What a VM gets that asks for nothing, as fields inside an open object: also for clients that make it by our own API. */
+/* The defaults for a VM, as fields inside an open object: also for clients that make it by the native API. */
 void noid_defaults(const struct api *a, struct json *j);
 
 /* Finds the VM named in the path. On failure it has been answered and ended: returns -errno. */
 int noid_vm(struct call *c);
 /* Answers with a VM's info, and ends the call. */
 void noid_answer_vm(struct call *c, int status, const struct sandbox *b);
-/* Noid's body of an exec. @stream: over a WebSocket, where stdin may come. */
+/* Reads Noid's body of an exec. @stream: over a WebSocket, where stdin may come. */
 struct exec_request;
-int noid_exec_request(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len, bool stream,
-		      struct exec_request **ret, struct err *e);
-/* exit_code, timed_out, truncated: inside of an open object. */
+int noid_exec_request(const struct sandbox *b, const char *data, size_t len, bool stream, struct exec_request **ret,
+		      struct err *e);
+/* Writes exit_code, timed_out, truncated inside of an open object. */
 void noid_exec_end(const struct exec *x, bool truncated, struct json *j);
 void noid_error(struct json *j, const char *message, const char *remedy);
 

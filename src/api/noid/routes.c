@@ -1,3 +1,4 @@
+/* The routes of Noid's dialect, and the format of its errors. */
 #include "api/noid/noid.h"
 #include "base/base.h"
 
@@ -41,7 +42,7 @@ static void shape(struct json *j, const char *code, const char *message, const c
 	noid_error(j, message, remedy);
 }
 
-/* Three paths are of both dialects: their answers fit both, their errors are ours. */
+/* Three paths belong to both dialects: their answers fit both, their errors are the native ones. */
 static bool is_shared(const struct http_req *q)
 {
 	const char *path = http_path(q);

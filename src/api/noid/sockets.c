@@ -4,17 +4,18 @@
 #include "base/base.h"
 #include "service/state/json_read.h"
 
-/* Noid's console is a machine's; here it is a login shell with a terminal: one a VM, which lives on without us. */
+/*
+ * Noid's console is a machine's; here it is a login shell with a terminal: one per VM, which survives the connection.
+ */
 static const char *const console_argv[] = { "/bin/sh", "-c",
 					    "command -v bash >/dev/null && exec bash -l; exec /bin/sh -l" };
 
-static int read_request(const struct service_opts *o, const struct sandbox *b, const char *data, size_t len,
-			struct exec_request **ret, struct err *e)
+static int read_request(const struct sandbox *b, const char *data, size_t len, struct exec_request **ret, struct err *e)
 {
-	return noid_exec_request(o, b, data, len, true, ret, e);
+	return noid_exec_request(b, data, len, true, ret, e);
 }
 
-/* Noid has no word for the end of stdin; ours is understood. */
+/* Noid has no message for the end of stdin; the native one is accepted. */
 static int read_text(struct exec *x, const char *data, size_t len, struct err *e)
 {
 	AUTO(json_decref) json_t *o = NULL;
@@ -60,13 +61,13 @@ static const struct attach_kind console_kind = {
 	.lenient = true,
 };
 
-/* -EPROTO: it has been answered, and ended. */
+/* -EPROTO: the call has been answered and ended. */
 static int need_upgrade(struct call *c)
 {
 	if (http_is_ws(c->q))
 		return 0;
 	http_set(c->q, "Upgrade", "websocket");
-	http_fail_as(c->q, 426, "invalid", "WebSocket upgrade required", NULL, NULL);
+	http_fail_as(c->q, WHY_UPGRADE_REQUIRED, "WebSocket upgrade required", NULL, NULL);
 	call_free(c);
 	return -EPROTO;
 }
@@ -79,16 +80,6 @@ void noid_ws_exec(void *arg, struct http_req *q, const struct route *r)
 		attach_ws(c, &exec_kind, NULL);
 }
 
-static bool is_console(const struct exec *x)
-{
-	if (exec_has_exited(x) || !x->request || !x->request->tty || x->request->argc != ARRAY_LEN(console_argv))
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(console_argv); i++)
-		if (strcmp(x->request->argv[i], console_argv[i]))
-			return false;
-	return true;
-}
-
 static int start_console(struct call *c, struct err *e)
 {
 	AUTO(exec_request_free) struct exec_request *w = NULL;
@@ -99,7 +90,7 @@ static int start_console(struct call *c, struct err *e)
 		      "root", "tty", 1, "background", 1, "timeout", 0);
 	if (!o)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a console");
-	r = exec_request_parse(&c->api->s->o, c->sandbox->request, o, &w, e);
+	r = exec_request_read(c->sandbox, o, &w, e);
 	return r < 0 ? r : exec_new(c->sandbox, &c->who, TAKE_PTR(w), NULL, &c->exec, e);
 }
 
@@ -110,8 +101,8 @@ void noid_ws_console(void *arg, struct http_req *q, const struct route *r)
 
 	if (noid_vm(c) < 0 || need_upgrade(c) < 0)
 		return;
-	for (struct exec *x = c->sandbox->execs; x && !c->exec; x = x->next)
-		if (is_console(x))
+	for (struct exec *x = exec_first(c->sandbox); x && !c->exec; x = exec_next(x))
+		if (exec_is_terminal_of(x, console_argv, ARRAY_LEN(console_argv)))
 			c->exec = x;
 	if (c->exec) {
 		exec_ref(c->exec);

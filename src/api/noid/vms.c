@@ -1,3 +1,5 @@
+/* Noid's calls on VMs: create, list, show, delete, capabilities. */
+#include "api/list.h"
 #include "api/noid/noid.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -18,7 +20,7 @@ int noid_vm(struct call *c)
 	struct sandbox *b = sandbox_find(c->api->s, &c->who, name, &e);
 
 	if (!b) {
-		err_set(&e, ERR_NOT_FOUND, -ENOENT, "VM '%.64s' not found", name);
+		err_set(&e, WHY_SANDBOX_MISSING, -ENOENT, "VM '%.64s' not found", name);
 		call_fail(c, &e);
 		return -ENOENT;
 	}
@@ -44,7 +46,7 @@ static const char *state_name(enum sandbox_state s)
 	return "unknown";
 }
 
-/* Whole cores, as Noid counts them: half a one is one; without a limit it may use all there are. */
+/* Whole cores, as Noid counts them, rounded up; without a limit all cores. */
 static uint64_t whole_cores(uint32_t milli)
 {
 	long all = sysconf(_SC_NPROCESSORS_ONLN);
@@ -54,16 +56,18 @@ static uint64_t whole_cores(uint32_t milli)
 
 static void put_vm(struct json *j, const struct sandbox *b)
 {
+	const struct sandbox_view v = sandbox_view(b);
+	const struct spec_limits *limits = &v.request->spec->limits;
 	char when[32];
 
-	clock_iso(b->created_ns, when);
+	clock_iso(v.created_ns, when);
 	jout_object(j, NULL);
-	jout_str(j, "name", b->request->name[0] ? b->request->name : b->id);
-	jout_str(j, "state", state_name(b->state));
-	jout_u64(j, "cpus", whole_cores(b->request->spec->limits.cpu_milli));
-	jout_u64(j, "mem_mib", b->request->spec->limits.memory / MIB);
+	jout_str(j, "name", v.request->name[0] ? v.request->name : v.id);
+	jout_str(j, "state", state_name(v.state));
+	jout_u64(j, "cpus", whole_cores(limits->cpu_milli));
+	jout_u64(j, "mem_mib", limits->memory / MIB);
 	jout_str(j, "created_at", when);
-	jout_str(j, "isolation", tier_name(b->request->spec));
+	jout_str(j, "isolation", tier_name(v.request->spec));
 	jout_end(j);
 }
 
@@ -94,12 +98,12 @@ static void on_made(void *arg, struct sandbox *b, bool found, const struct err *
 /* Emulated virtual machines are slow: they are only used when the configuration says so. */
 static const char *tier_of(const struct api *a)
 {
-	bool fast = !strcmp(a->noid_isolation, "auto") && a->s->o.kvm;
+	bool fast = !strcmp(a->noid_isolation, "auto") && service_opts(a->s)->kvm;
 
 	return fast || !strcmp(a->noid_isolation, "vm") ? "vm" : "container";
 }
 
-/* A machine of Noid's has the internet unless it is isolated; here the administrator may say that none has. */
+/* Noid's machines have internet access unless they are isolated; here the administrator may forbid it for all. */
 static const char *network_of(const struct service_opts *o)
 {
 	return o->net->closed ? "none" : "open";
@@ -113,15 +117,15 @@ static uint64_t pids_of(const struct service_opts *o)
 void noid_defaults(const struct api *a, struct json *j)
 {
 	jout_str(j, "isolation", tier_of(a));
-	jout_str(j, "network", network_of(&a->s->o));
-	jout_u64(j, "mem_mib", noid_mem_mib(&a->s->o));
-	jout_u64(j, "pids", pids_of(&a->s->o));
+	jout_str(j, "network", network_of(service_opts(a->s)));
+	jout_u64(j, "mem_mib", noid_mem_mib(service_opts(a->s)));
+	jout_u64(j, "pids", pids_of(service_opts(a->s)));
 }
 
-/* Noid's fields, as a sandbox of our own. */
+/* Translates Noid's fields into a request of the native API. */
 static int read_create(const struct api *a, const json_t *from, bool admin, struct sandbox_request **ret, struct err *e)
 {
-	const struct service_opts *o = &a->s->o;
+	const struct service_opts *o = service_opts(a->s);
 	uint64_t cpus = 1, mem = noid_mem_mib(o);
 	const char *name = NULL, *network = NULL;
 	struct json_read j = JIN_INIT(from, e);
@@ -138,8 +142,9 @@ static int read_create(const struct api *a, const json_t *from, bool admin, stru
 		json_read_bad(&j, "network", "must be \"isolated\" or be left out");
 	if (j.r < 0)
 		return j.r;
-	own = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s}", "name", name, "isolation", tier_of(a), "user", "root", "cpus", (json_int_t)cpus,
-			"memory", (json_int_t)(mem * MIB), "pids", (json_int_t)pids_of(o), "network", network ? "none" : network_of(o));
+	own = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s}", "name", name, "isolation", tier_of(a), "user", "root",
+			"cpus", (json_int_t)cpus, "memory", (json_int_t)(mem * MIB), "pids", (json_int_t)pids_of(o),
+			"network", network ? "none" : network_of(o));
 	if (!own)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a VM");
 	return sandbox_request_parse(o, own, admin, ret, e);
@@ -169,38 +174,28 @@ void noid_post_vms(void *arg, struct http_req *q, const struct route *r)
 
 /* --- look --- */
 
-static int older(const void *a, const void *b)
-{
-	const struct sandbox *const *x = a, *const *y = b;
-
-	if ((*x)->created_ns != (*y)->created_ns)
-		return (*x)->created_ns < (*y)->created_ns ? -1 : 1;
-	return strcmp((*x)->id, (*y)->id);
-}
-
 void noid_get_vms(void *arg, struct http_req *q, const struct route *r)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
 	struct call *c = call_new(arg, q, r);
-	struct service *s = c->api->s;
-	AUTO_FREE struct sandbox **list = calloc(s->sandboxes.count + 1, sizeof(struct sandbox *));
+	AUTO(list_done) struct list l = { 0 };
 	struct json j = JSON_INIT(&out);
+	const struct sandbox *b;
 	struct err e = { 0 };
-	size_t n = 0, at = 0;
-	struct sandbox *b;
+	size_t at = 0;
 
-	if (!list) {
+	while ((b = sandbox_next(c->api->s, &at)))
+		if (sandbox_tenant(b) == c->who.tenant)
+			list_add(&l, sandbox_view(b).created_ns, sandbox_id(b), b);
+	if (l.failed) {
 		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory for the list");
 		call_fail(c, &e);
 		return;
 	}
-	while ((b = map_next(&s->sandboxes, &at)))
-		if (b->tenant == c->who.tenant && sandbox_seen(b))
-			list[n++] = b;
-	qsort(list, n, sizeof(struct sandbox *), older);
+	list_oldest_first(&l);
 	jout_array(&j, NULL);
-	for (size_t i = 0; i < n; i++)
-		put_vm(&j, list[i]);
+	for (size_t i = 0; i < l.n; i++)
+		put_vm(&j, l.item[i].what);
 	jout_end(&j);
 	call_json(c, 200, &out);
 }
@@ -234,7 +229,7 @@ void noid_delete_vm(void *arg, struct http_req *q, const struct route *r)
 	struct err e = { 0 };
 	struct sandbox *b = sandbox_find(c->api->s, &c->who, router_param(r, q, "id"), &e);
 
-	if (!b) { /* what is not there is gone */
+	if (!b) { /* deleting what does not exist succeeds */
 		call_empty(c, 204);
 		return;
 	}
@@ -243,12 +238,15 @@ void noid_delete_vm(void *arg, struct http_req *q, const struct route *r)
 	sandbox_delete(b, &c->who, "sandbox.delete", on_deleted, c);
 }
 
-/* Noid's server has these flat, its TypeScript client looks for groups: both are there. Times: 0 = no limit. */
+/*
+ * Noid's server returns these as flat fields, its TypeScript client expects groups: both are written. Times: 0 = no
+ * limit.
+ */
 void noid_get_capabilities(void *arg, struct http_req *q, const struct route *r)
 {
 	AUTO(buf_done) struct buf out = BUF_INIT(16 * KIB);
 	struct call *c = call_new(arg, q, r);
-	const struct service_opts *o = &c->api->s->o;
+	const struct service_opts *o = service_opts(c->api->s);
 	uint64_t max = o->exec_timeout_max_ms, exec = o->exec_timeout_ms, mem = noid_mem_mib(o);
 	struct json j = JSON_INIT(&out);
 

@@ -1,10 +1,12 @@
+/* Makes and ends a sandbox that has no image yet. */
 #include "engine/blank/blank.h"
 #include "base/base.h"
+#include "base/pidfd.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "engine/blank/persist.h"
 #include "engine/blank/stash.h"
-#include "engine/image/host_image.h"
+#include "engine/image/device_folder.h"
 #include "linux/caps.h"
 #include "linux/mount.h"
 #include "linux/net_limits.h"
@@ -28,8 +30,18 @@
 void blank_init(struct blank *s)
 {
 	*s = (struct blank){
-		.pidfd = -1, .sock = -1, .userns = -1, .net = -1, .tree = -1, .slot_fd = -1,
-		.take = -1,  .give = -1, .table = -1,  .group = -1, .again = -1, .way = { -1, -1, -1 },
+		.pidfd = -1,
+		.sock = -1,
+		.userns = -1,
+		.net = -1,
+		.tree = -1,
+		.slot_fd = -1,
+		.take = -1,
+		.give = -1,
+		.table = -1,
+		.group = -1,
+		.again = -1,
+		.way = { -1, -1, -1 },
 	};
 	cgroup_init(&s->cgroup);
 }
@@ -120,15 +132,15 @@ static int child(void *arg)
 
 static int leave_net(const struct env *v, struct err *e)
 {
-	/* Without root there is no way back into the host's; this process has no use for a network. */
+	/* Without root this process cannot return to the host's; it has no use for a network either. */
 	int r = v->rootless ? 0 : sys_setns(v->net, CLONE_NEWNET);
 
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "return to the host's network namespace") : 0;
 }
 
 /*
- * Whether something was sent in the network namespace we are in: then it may hold connections that wait for their end,
- * with their ports, and its counters tell of it. When in doubt, yes.
+ * Whether bytes were sent in the current network namespace: then it may hold connections that still close, with their
+ * ports, and its counters are not zero. When in doubt, yes.
  */
 static bool net_used(void)
 {
@@ -165,7 +177,10 @@ static bool rules_fit(const struct blank_start *start, const struct blank *s)
 	return !s->steered || (start->steer && steer_same(start->steer, &s->rules));
 }
 
-/* Gives the namespace we are in its way out. @net: one that served before, and is given up when it cannot be had. */
+/*
+ * Sets up the network of the current namespace. @net: one that was used before; it is given up when it cannot be
+ * reused.
+ */
 static int steer(const struct blank_start *start, struct blank *s, int *net, struct err *e)
 {
 	int r = 0;
@@ -174,7 +189,7 @@ static int steer(const struct blank_start *start, struct blank *s, int *net, str
 		r = steer_sockets(s->way, e);
 		if (r != -EADDRINUSE)
 			return r;
-		/* Whoever carried its streams has not let go yet. */
+		/* The process that carried its streams has not closed them yet, so a new namespace is made. */
 		fd_close(TAKE_FD(*net));
 		r = new_net(s, e);
 	}
@@ -219,9 +234,9 @@ static int enter_net(struct env *v, const struct blank_start *start, struct blan
 }
 
 /*
- * Inotify instances, queued signals and bytes in message queues are also counted for who owns the user namespace. If
- * that were root for all, one sandbox could use up what the others and the host's own services have. So a sandbox's
- * first id owns it, which no process outside has.
+ * Inotify instances, queued signals and bytes in message queues are also counted for the owner of the user namespace.
+ * If that were root for all, one sandbox could use up what the others and the host's own services need. So the owner is
+ * a sandbox's first id, which no process outside has.
  */
 static long clone_owned(uint32_t owner, struct clone_args *a, struct blank_start *start)
 {
@@ -261,9 +276,14 @@ static void set_argument(const struct env *v, const struct blank *s, struct blan
 /* By a holder, which enters the network namespace itself. */
 static int copy_holder(struct env *v, struct blank_start *start, struct blank *s, struct err *e)
 {
-	struct stash_ask q = { .kind = STASH_AGENT, .owner = s->uid_base, .joins = start->njoin,
-			       .group = v->cgroups.version == 2 && s->cgroup.mask, .groups = groups_shown(v, s) };
-	int fds[STASH_FDS_MAX] = { [STASH_SOCK] = start->sock, [STASH_DEV] = start->dev, [STASH_BASE] = start->base,
+	struct stash_ask q = { .kind = STASH_AGENT,
+			       .owner = s->uid_base,
+			       .joins = start->njoin,
+			       .group = v->cgroups.version == 2 && s->cgroup.mask,
+			       .groups = groups_shown(v, s) };
+	int fds[STASH_FDS_MAX] = { [STASH_SOCK] = start->sock,
+				   [STASH_DEV] = start->dev,
+				   [STASH_BASE] = start->base,
 				   [STASH_NULL] = start->null };
 	int r = enter_net(v, start, s, e);
 
@@ -326,13 +346,13 @@ static int make_cgroup(struct env *v, struct blank *s, unsigned controllers, str
 		snprintf(name, sizeof(name), "p%d-%u", (int)getpid(), s->slot);
 	else
 		snprintf(name, sizeof(name), "s%u", s->slot);
-	if (guard)
-		r = guard_start(v, name, controllers, guard, e);
+	if (guard && v->alone)
+		r = v->alone->guard_start(v, name, controllers, guard, e);
 	if (r < 0)
 		return r;
 	r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
 	if (r == -EEXIST) {
-		/* The slot is ours, so who made this is gone. What is in it may not be. */
+		/* The slot is ours, so the maker of this group is gone. Its members may not be. */
 		r = cgroup_remove_wait(&v->cgroups, name, v->cgroups.have, ORPHAN_MS, e);
 		if (r == 0)
 			r = cgroup_make(&v->cgroups, name, controllers, &s->cgroup, e);
@@ -355,7 +375,8 @@ static int take_place(struct env *v, struct blank *s, unsigned controllers, stru
 	if (v->rootless)
 		return make_cgroup(v, s, controllers, guard, e);
 	for (unsigned tries = 0; tries < SLOT_TRIES; tries++) {
-		r = v->persist ? slots_take_own(&v->slots, &s->slot, &s->slot_fd, e) : slots_take(&v->slots, &s->slot, e);
+		r = v->persist ? slots_take_own(&v->slots, &s->slot, &s->slot_fd, e) :
+				 slots_take(&v->slots, &s->slot, e);
 		if (r < 0)
 			return r;
 		s->uid_base = slot_uid(s->slot);
@@ -469,8 +490,22 @@ static int copy_base(const struct env *v, const struct blank_start *start, struc
 		r = s->tree = group_tree_make(&start->image->groups, &s->cgroup);
 	if (r < 0)
 		return r;
-	return s->tree >= 0 ? group_tree_copy(s->tree) :
-			      mount_clone(start->image->base, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, -1);
+	return s->tree >= 0 ?
+		       group_tree_copy(s->tree) :
+		       mount_clone(start->image->base, "",
+				   MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, -1);
+}
+
+static int own_devices(struct env *v, const struct blank_start *start, uint32_t base, uint64_t attrs, struct err *e)
+{
+	AUTO_CLOSE int dir = -1;
+	int r;
+
+	if (!v->rootless)
+		return device_folder_own(start->devices, &(struct device_owner){ base, start->uid, start->gid },
+					 (unsigned)attrs);
+	r = v->alone->stage_devices(v, start->devices, &dir, e);
+	return r < 0 ? r : mount_clone_tree(dir, "", attrs, -1);
 }
 
 int blank_make(struct env *v, struct blank_start *start, unsigned controllers, uint32_t single_id, struct blank *ret,
@@ -485,18 +520,21 @@ int blank_make(struct env *v, struct blank_start *start, unsigned controllers, u
 	blank_init(&s);
 	if (start->ground && start->ground->valid)
 		take_ground(start, &s);
-	r = s.used ? 0 : take_place(v, &s, controllers, start->guard, e);
+	r = !s.used	   ? take_place(v, &s, controllers, start->guard, e) :
+	    !s.cgroup.mask ? make_cgroup(v, &s, controllers, NULL, e) :
+			     0;
 	if (r < 0)
 		goto fail;
-	if (start->kvm)
-		r = dev = host_image_devices_kvm(s.uid_base + start->kvm, (unsigned)dev_attrs);
+	if (start->devices)
+		r = dev = own_devices(v, start, s.uid_base, dev_attrs, e);
 	else
 		r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
 					mount_clone(devices, "", dev_attrs, -1);
 	if (r >= 0)
 		r = base = copy_base(v, start, &s);
 	if (r < 0) {
-		err_sys(e, ERR_UNSUPPORTED, r, start->kvm ? "make a device folder with /dev/kvm" : "copy the mounts that an agent starts with");
+		err_sys(e, ERR_UNSUPPORTED, r,
+			start->devices ? "make a device folder" : "copy the mounts that an agent starts with");
 		goto fail;
 	}
 	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
@@ -538,7 +576,6 @@ fail:
 /* Returns when its last process is gone. */
 static void end_processes(struct blank *s)
 {
-	struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
 	siginfo_t si;
 
 	if (s->pidfd < 0)
@@ -546,8 +583,7 @@ static void end_processes(struct blank *s)
 	sys_pidfd_send_signal(s->pidfd, SIGKILL);
 	fd_close(s->sock); /* and should that have failed: an agent without its host ends by itself */
 	s->sock = -1;
-	while (poll(&p, 1, -1) < 0 && errno == EINTR)
-		;
+	pidfd_wait(s->pidfd, -1);
 	while (!s->adopted && waitid(P_PIDFD, (id_t)s->pidfd, &si, WEXITED) < 0 && errno == EINTR)
 		;
 }
@@ -590,31 +626,36 @@ static bool recycle_groups(const struct env *v, struct blank *s)
 
 int blank_end_keep(struct env *v, struct blank *s, struct ground *ret, struct err *e)
 {
+	bool recycled;
 	int r = 0;
 
 	ground_init(ret);
 	end_processes(s);
 	fd_close_many((int[]){ s->take, s->give, s->table, s->group, s->again }, 5);
 	fd_close_many(s->way, STEER_SOCKETS);
-	if (s->uid_base && s->net >= 0 && recycle_groups(v, s)) {
+	recycled = s->uid_base && s->net >= 0 && recycle_groups(v, s);
+	if (!recycled)
+		r = remove_groups(v, &s->cgroup, e);
+	/* Slot and network namespace serve again even where the groups do not. */
+	if (r == 0 && s->uid_base && s->net >= 0) {
 		*ret = (struct ground){
 			.valid = true,
 			.slot = s->slot,
 			.slot_fd = TAKE_FD(s->slot_fd),
 			.net = TAKE_FD(s->net),
-			.tree = TAKE_FD(s->tree),
+			.tree = recycled ? TAKE_FD(s->tree) : -1,
 			.steered = s->steered,
 			.rules = s->rules,
 			.tenant = s->tenant,
-			.cgroup = s->cgroup,
-			.grouped = s->grouped,
-			.limited = s->limited,
+			.grouped = recycled && s->grouped,
+			.limited = recycled && s->limited,
 			.limits = s->limits,
 		};
+		cgroup_init(&ret->cgroup);
+		if (recycled)
+			ret->cgroup = s->cgroup;
 		cgroup_init(&s->cgroup);
 		s->uid_base = 0;
-	} else {
-		r = remove_groups(v, &s->cgroup, e);
 	}
 	fd_close(s->pidfd);
 	fd_close(s->sock);

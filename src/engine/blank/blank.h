@@ -19,8 +19,8 @@ struct blank {
 	int net; /* its network namespace, kept only when ->start asked for it */
 	bool steered; /* ->rules are in force there */
 	struct steer_rules rules;
-	int way[STEER_SOCKETS]; /* its way out, until it was handed out; -1 */
-	bool used; /* it stands on what a sandbox of ->tenant left */
+	int way[STEER_SOCKETS]; /* sockets of its network, until they are handed out; -1 */
+	bool used; /* it uses what a sandbox of ->tenant left (a recycled slot) */
 	uint64_t tenant;
 	struct cgroup cgroup;
 	int tree; /* the base with these groups (engine/image/group_tree.h), for the next on the same slot; -1 = none */
@@ -28,7 +28,8 @@ struct blank {
 	struct cgroup_limits limits;
 	/* Of a sandbox that is kept (engine/blank/persist.h), else -1 and false. */
 	int slot_fd; /* holds its slot's lock */
-	int again; /* the agent's own file of slots, which will hold it: KEEP was sent ahead; -1 when it was not, or has come */
+	/* the agent's own file of slots, which will hold it: KEEP was sent ahead; -1 when it was not, or has come */
+	int again;
 	int take, give; /* the rendezvous; ->take until the agent has it */
 	int table; /* proto/table.h, likewise: persist_table() takes it back */
 	int group; /* what members of exec group 1 join by, until it was handed out */
@@ -36,7 +37,7 @@ struct blank {
 	bool recorded; /* there is a record to be cleared */
 	bool adopted; /* another warden's, so not our child */
 	bool heard; /* what KEEP brought is on its places, as far as we looked */
-	uint64_t started; /* when, as /proc tells */
+	uint64_t started; /* its start time, as in /proc/PID/stat */
 };
 
 /*
@@ -66,7 +67,8 @@ struct blank_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
 	const struct image_host *image; /* whose dev and base are copied, in the caller's mount namespace */
 	struct ground *ground; /* to build on, taken over when valid; NULL = none */
-	uint32_t kvm; /* the id inside that gets a /dev/kvm of its own; 0 = nobody does */
+	const struct device_plan *devices; /* nodes of its own; NULL = none */
+	uint32_t uid, gid; /* inside: whose those are */
 	const struct steer_rules *steer; /* the way out its network namespace is to have; NULL = none */
 	bool keep_net; /* keep the network namespace's descriptor in the blank */
 	/*
@@ -75,14 +77,15 @@ struct blank_start {
 	 * way.
 	 */
 	int low[BLANK_LOW];
-	unsigned nlow, limit; /* all that is needed lies below ->limit */
+	unsigned nlow, limit; /* all descriptors that are needed are below ->limit */
 	int agent, null, dev, base, sock, peer;
 	int join[CGROUP_CONTROLLERS];
 	unsigned njoin;
 	uint32_t single_id;
 	char single[24 + CGROUP_WHERE_MAX], fault[64]; /* the agent's arguments */
 	int error; /* why it did not become the agent */
-	struct stash *stash; /* the agent is a copy of this holder's (engine/blank/stash.h); NULL = of the program. With ->keep_net */
+	/* the agent is a copy of this holder's (engine/blank/stash.h); NULL = of the program. With ->keep_net */
+	struct stash *stash;
 	struct guard *guard; /* to be started before there is anything to clean up; NULL = none */
 };
 
@@ -103,22 +106,32 @@ int blank_start_reserve(const struct env *v, struct blank_start *start);
 void blank_start_release(const struct env *v, struct blank_start *start);
 void blank_start_done(struct blank_start *start);
 /*
- * A process that outlives ours for a moment: when we die before blank_end, it removes the sandbox's cgroups, killing
- * who is left in them. It is there before they are, shares our memory, and does nothing until then. What it does not
- * find in a cgroup (none, without root) ends by itself when the agent's socket closes.
+ * A process that outlives the caller for a moment: when the caller dies before blank_end, it removes the sandbox's
+ * cgroups, killing what is left in them. It starts before them, shares the caller's memory, and does nothing until
+ * then. Processes that are in no cgroup (without root) end when the agent's socket closes.
  */
 struct guard {
 	_Alignas(16) char stack[2 * NS_STACK_SIZE];
 	const struct env *env;
 	struct cgroup cgroup; /* its name and controllers */
 	int pipe; /* the guard's end */
-	int hold; /* ours: closed by our death, or told by a byte */
+	int hold; /* ours: closed by our death; a byte ends the guard */
 	pid_t pid; /* 0 = none */
+	void (*dismiss)(struct guard *g);
+	void (*end)(struct guard *g);
 };
-int guard_start(const struct env *v, const char *name, unsigned controllers, struct guard *g, struct err *e);
 /* The sandbox is gone: lets the guard go without waiting for it. */
-void guard_dismiss(struct guard *g);
-void guard_end(struct guard *g); /* and waits */
+static inline void guard_dismiss(struct guard *g)
+{
+	if (g->pid)
+		g->dismiss(g);
+}
+/* And waits. */
+static inline void guard_end(struct guard *g)
+{
+	if (g->pid)
+		g->end(g);
+}
 
 /* Kills it, waits until every process is gone, removes its cgroups and frees its slot. Accepts a half-made one. */
 int blank_end(struct env *v, struct blank *s, struct err *e);

@@ -1,14 +1,13 @@
+/* Finds what the host offers, once at the start. */
 #include "engine/blank/env.h"
 #include "base/base.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/image/host_image.h"
+#include "engine/program.h"
 #include "layers/layers.h"
 #include "linux/mount.h"
-#include "linux/net_limits.h"
 #include "linux/ns.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -83,8 +82,8 @@ void env_stage_clear(struct env *v)
 }
 
 /*
- * Root of a namespace that has none of the ids sandboxes get (unshare -r, a rootless container) can give them none: it is
- * no more than the user who made that namespace.
+ * Whether the ids of sandboxes exist here. Root of a namespace without them (unshare -r, a rootless container) cannot
+ * give them to a sandbox: it has no more rights than the user that made the namespace.
  */
 static bool root_with_ids(void)
 {
@@ -95,84 +94,22 @@ static bool root_with_ids(void)
 	if (geteuid() != 0)
 		return false;
 	if (fd_get(AT_FDCWD, "/proc/self/uid_map", map, sizeof(map)) < 0)
-		return true; /* what is wrong with /proc is told by whoever needs it */
+		return true; /* a broken /proc is reported where it is needed */
 	for (; sscanf(at, "%llu %llu %llu%n", &inside, &outside, &count, &used) == 3; at += used)
 		if (inside <= SLOT_UID_BASE && inside + count > SLOT_UID_BASE)
 			return true;
 	return false;
 }
 
-/* Without root: a user namespace in which we are root, mapping nobody but ourselves. */
-static int become_root(struct err *e)
+static int default_cache(const struct env *v, char *buf, size_t size, struct err *e)
 {
-	unsigned uid = geteuid(), gid = getegid();
-	char text[48];
-	int r;
+	const char *own = getenv("CLOCHE_CACHE");
 
-	r = sys_unshare(CLONE_NEWUSER | CLONE_NEWNS);
-	if (r < 0) {
-		err_sys(e, ERR_UNSUPPORTED, r, "not root, and user namespaces cannot be made");
-		err_remedy(e, "run as root, or allow them: sysctl kernel.unprivileged_userns_clone=1 (Debian), "
-			      "kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces>0");
-		return r;
-	}
-	r = fd_put(AT_FDCWD, "/proc/self/setgroups", "deny");
-	snprintf(text, sizeof(text), "0 %u 1", uid);
-	if (r == 0)
-		r = fd_put(AT_FDCWD, "/proc/self/uid_map", text);
-	snprintf(text, sizeof(text), "0 %u 1", gid);
-	if (r == 0)
-		r = fd_put(AT_FDCWD, "/proc/self/gid_map", text);
-	return r < 0 ? err_sys(e, ERR_UNSUPPORTED, r, "map our user id into a user namespace") : 0;
-}
-
-/* Without mknod: the host's own nodes, each bound to a file. */
-static int stage_devices(struct env *v, struct err *e)
-{
-	static const char *const nodes[] = { "null", "zero", "full", "random", "urandom", "tty" };
-	char place[48], host[32], here[64];
-	AUTO_CLOSE int dir = -1;
-	int r = env_stage_place(v, place, sizeof(place));
-
-	if (r == 0)
-		r = dir = sys_openat(AT_FDCWD, place, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	if (r >= 0 && fchmod(dir, 0755) < 0)
-		r = -errno;
-	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(nodes); i++) {
-		AUTO_CLOSE int mnt = -1;
-
-		snprintf(host, sizeof(host), "/dev/%s", nodes[i]);
-		snprintf(here, sizeof(here), "%s/%s", place, nodes[i]);
-		r = mnt = mount_clone(AT_FDCWD, host, 0, -1);
-		if (r >= 0)
-			r = sys_mknodat(dir, nodes[i], S_IFREG | 0666, 0);
-		if (r >= 0)
-			r = mount_attach(mnt, here, 0);
-	}
-	if (r >= 0)
-		r = host_image_link_devices(dir);
-	if (r < 0)
-		return err_sys(e, ERR_UNSUPPORTED, r, "bind device nodes");
-	v->image.dev = TAKE_FD(dir);
-	return 0;
-}
-
-static int default_cache(bool rootless, char *buf, size_t size, struct err *e)
-{
-	const char *own = getenv("CLOCHE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	int n;
-
-	if (own && own[0] == '/')
-		n = snprintf(buf, size, "%s", own);
-	else if (!rootless)
-		n = snprintf(buf, size, "/var/cache/cloche");
-	else if (xdg && xdg[0] == '/')
-		n = snprintf(buf, size, "%s/cloche", xdg);
-	else if (home && home[0] == '/' && access(home, W_OK) == 0)
-		n = snprintf(buf, size, "%s/.cache/cloche", home);
-	else
-		n = snprintf(buf, size, "/tmp/cloche-%u", (unsigned)geteuid());
-	return (size_t)n < size ? 0 : err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: the path is too long");
+	if (v->rootless && !(own && own[0] == '/'))
+		return v->alone->cache(buf, size, e);
+	return (size_t)snprintf(buf, size, "%s", own && own[0] == '/' ? own : "/var/cache/cloche") < size ?
+		       0 :
+		       err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: the path is too long");
 }
 
 /*
@@ -210,9 +147,21 @@ static int open_agent(const char *path, int *ret)
 	return 0;
 }
 
+/* One that need not be there: -1 then. */
+static int open_program(const char *path, int *ret, struct err *e)
+{
+	int r = path ? sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0) : -ENOENT;
+
+	if (r < 0 && r != -ENOENT)
+		return err_sys(e, ERR_INTERNAL, r, "open %s", path);
+	*ret = r < 0 ? -1 : r;
+	return 0;
+}
+
 /* Opened before we enter any namespace of our own, where paths may read differently. */
 static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 {
+	char files[512];
 	int r = open_agent(o->agent, &v->agent);
 
 	if (r < 0) {
@@ -221,10 +170,19 @@ static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 			err_remedy(e, "install cloche-agent beside cloche or in its libexec folder");
 		return r;
 	}
-	r = o->dump ? sys_openat(AT_FDCWD, o->dump, O_PATH | O_CLOEXEC, 0) : -ENOENT;
-	if (r < 0 && r != -ENOENT)
-		return err_sys(e, ERR_INTERNAL, r, "open %s", o->dump);
-	v->dump = r < 0 ? -1 : r;
+	r = open_program(o->dump, &v->dump, e);
+	if (r == 0)
+		r = open_program(o->layers_program, &v->layers_program, e);
+	if (r == 0)
+		r = open_program(o->watch_program, &v->watch_program, e);
+	if (r == 0)
+		r = open_program(program_path("cloche-devices", files, sizeof(files), NULL) == 0 ? files : NULL,
+				 &v->devices_program, e);
+	if (r == 0 && !o->image_fill)
+		r = open_program(program_path("cloche-files", files, sizeof(files), NULL) == 0 ? files : NULL,
+				 &v->files_program, e);
+	if (r < 0)
+		return r;
 	v->null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
 	if (v->null < 0)
 		return err_sys(e, ERR_INTERNAL, v->null, "open /dev/null");
@@ -241,50 +199,9 @@ static int open_slots(struct env *v, struct err *e)
 	return slots_open(&v->slots, "/run/cloche/slots", e);
 }
 
-/*
- * A network namespace takes as long to make as everything else we do before the first clone, so a thread makes it
- * meanwhile. Only the thread enters it.
- */
-struct net_ahead {
-	pthread_t maker;
-	int fd;
-};
-
-static void *make_net(void *arg)
-{
-	struct net_ahead *a = arg;
-	int r = sys_unshare(CLONE_NEWNET);
-
-	if (r == 0)
-		r = ns_loopback_up();
-	if (r == 0)
-		net_limits_set();
-	a->fd = r < 0 ? r : sys_openat(AT_FDCWD, "/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
-	return NULL;
-}
-
-static struct net_ahead *start_net(void)
-{
-	struct net_ahead *a = malloc(sizeof(*a));
-
-	if (a && pthread_create(&a->maker, NULL, make_net, a)) {
-		free(a);
-		a = NULL;
-	}
-	return a;
-}
-
 int env_take_net(struct env *v)
 {
-	struct net_ahead *a = TAKE_PTR(v->ahead);
-	int fd;
-
-	if (!a)
-		return -1;
-	pthread_join(a->maker, NULL);
-	fd = a->fd;
-	free(a);
-	return fd < 0 ? -1 : fd;
+	return v->ahead ? v->alone->net_take(TAKE_PTR(v->ahead)) : -1;
 }
 
 static int fill(struct env *v, const struct env_opts *o, struct err *e)
@@ -297,7 +214,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	/* The way of older kernels works on newer ones, too: so it can be tested there. */
 	v->stage = v->stage || getenv("CLOCHE_STAGE");
 #endif
-	r = default_cache(v->rootless, cache, sizeof(cache), e);
+	r = default_cache(v, cache, sizeof(cache), e);
 	if (r == 0)
 		r = open_files(v, o, e);
 	if (r == 0)
@@ -305,7 +222,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	if (r < 0)
 		return r;
 	if (v->rootless)
-		r = become_root(e);
+		r = v->alone->become_root(e);
 	else if (v->stage && (r = sys_unshare(CLONE_NEWNS)) < 0)
 		r = err_sys(e, ERR_UNSUPPORTED, r, "make a mount namespace");
 	if (r == 0 && !v->rootless)
@@ -315,11 +232,14 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	v->net = sys_openat(AT_FDCWD, "/proc/self/ns/net", O_RDONLY | O_CLOEXEC, 0);
 	if (v->net < 0)
 		return err_sys(e, ERR_INTERNAL, v->net, "open the host's network namespace");
-	r = image_host_open(o->cache ? o->cache : cache, !v->rootless, &v->image, e);
+	r = image_host_open(
+		o->cache ? o->cache : cache, !v->rootless,
+		&(struct image_filler){ o->image_fill ? o->image_fill : image_fill_child, v->files_program }, &v->image,
+		e);
 	if (r == 0 && v->stage)
 		r = open_stage(e);
 	if (r == 0 && v->rootless)
-		r = stage_devices(v, e);
+		r = v->alone->stage_devices(v, NULL, &v->image.dev, e);
 	/* In the mount namespace we work in, whose mounts can be copied. */
 	if (r == 0 && o->layers)
 		r = v->layers = layers_open_dir(o->layers, e);
@@ -341,12 +261,25 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 {
-	struct env v = { .agent = -1, .dump = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1, .layers = -1, .disks = -1 };
+	struct env v = { .agent = -1,
+			 .dump = -1,
+			 .layers_program = -1,
+			 .watch_program = -1,
+			 .files_program = -1,
+			 .devices_program = -1,
+			 .null = -1,
+			 .net = -1,
+			 .slots.fd = -1,
+			 .records.fd = -1,
+			 .layers = -1,
+			 .disks = -1 };
 	int r;
 
 	v.policy = o->policy ? *o->policy : policy_all;
 	v.disk = o->disk;
+	v.cdi = o->cdi;
 	v.resolver = o->resolver;
+	v.stored_image = o->stored_image;
 	if (o->vm && (size_t)snprintf(v.vm, sizeof(v.vm), "%s", o->vm) >= sizeof(v.vm))
 		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "folder of templates: the path is too long");
 	v.vm_ready = o->vm_ready;
@@ -355,8 +288,11 @@ int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 	for (size_t i = 0; i < CGROUP_CONTROLLERS; i++)
 		v.cgroups.base[i] = -1;
 	v.rootless = !root_with_ids();
-	if (o->one_shot && !v.rootless)
-		v.ahead = start_net();
+	v.alone = o->alone;
+	if (v.rootless && !v.alone)
+		return err_set(e, ERR_DENIED, -EPERM, "needs root, with the user ids of sandboxes");
+	if (o->one_shot && v.alone && !v.rootless)
+		v.ahead = v.alone->net_start();
 	r = fill(&v, o, e);
 	if (r < 0) {
 		env_done(&v);
@@ -380,6 +316,10 @@ void env_done(struct env *v)
 	fd_close(v->disks);
 	fd_close(v->agent);
 	fd_close(v->dump);
+	fd_close(v->layers_program);
+	fd_close(v->watch_program);
+	fd_close(v->files_program);
+	fd_close(v->devices_program);
 	fd_close(v->null);
 	fd_close(v->net);
 	fd_close(env_take_net(v));

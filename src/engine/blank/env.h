@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/blank/alone.h"
 #include "engine/blank/record.h"
 #include "engine/blank/slot.h"
 #include "engine/image/image.h"
@@ -28,6 +29,7 @@ struct env {
 	int disks; /* the folder of disks that stay, -1: none */
 	const char *disk; /* as in env_opts */
 	bool resolver; /* likewise */
+	bool stored_image; /* likewise */
 	char vm[400]; /* "": the default */
 	unsigned vm_ready;
 	unsigned accel; /* enum env_accel */
@@ -35,9 +37,15 @@ struct env {
 	struct env_policy policy; /* how images and mount sources are opened */
 	int agent; /* the program */
 	int dump; /* cloche-dump, -1: not here */
+	int layers_program; /* cloche-layers, likewise */
+	int watch_program; /* cloche-watch, likewise */
+	int files_program; /* cloche-files, likewise */
+	int devices_program; /* cloche-devices, likewise */
+	const char *cdi; /* as in env_opts */
 	int null; /* /dev/null */
 	int net; /* our own network namespace, to come back to */
 	struct net_ahead *ahead; /* one being made for the first sandbox, or NULL */
+	const struct env_alone *alone; /* as in env_opts */
 	uint64_t cleanup_retries, cleanup_failures; /* of any thread: atomic */
 	char fault[64]; /* test builds: handed to the agent */
 };
@@ -45,7 +53,14 @@ struct env {
 struct env_opts {
 	const char *agent; /* path of cloche-agent */
 	const char *dump; /* path of cloche-dump; NULL, or nothing there: memory cannot be saved */
+	const char *layers_program; /* path of cloche-layers; likewise: files cannot be compared */
+	/* path of cloche-watch, where that looks at sandboxes (engine/kernel_memory/looker.h) */
+	const char *watch_program;
+	/* How folders of the cache are filled: image_fill_here, or NULL, then by cloche-files, which is beside this program. */
+	int (*image_fill)(int program, const struct image_fill *x, struct err *e);
+	const char *cdi; /* folders of specifications of devices (engine/image/devices.h) */
 	const char *cache; /* NULL: the default for this user */
+	const struct env_alone *alone; /* NULL: there is a daemon, and we are root */
 	const struct env_policy *policy; /* NULL: policy_all */
 	bool freezer; /* also join the freezer (pause, checkpoints) */
 	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
@@ -60,10 +75,12 @@ struct env_opts {
 	 */
 	const char *disk;
 	bool resolver; /* /etc/resolv.conf is ours also in a sandbox without a network: it may get one */
+	bool stored_image; /* a folder that is an image has the files of a stored one: no user is added to it */
 	/* Of virtual machines: the folder of templates (root only; NULL: /var/cache/cloche/vm), clones kept ready per template, */
 	const char *vm;
 	unsigned vm_ready;
-	enum env_accel { ENV_ACCEL_AUTO, ENV_ACCEL_TCG, ENV_ACCEL_KVM } accel; /* AUTO: KVM where a trial shows that it works */
+	/* AUTO: KVM where a trial shows that it works */
+	enum env_accel { ENV_ACCEL_AUTO, ENV_ACCEL_TCG, ENV_ACCEL_KVM } accel;
 	bool no_share; /* memory of sandboxes from one image is not shared: each has its own */
 	bool one_shot; /* one sandbox, as soon as possible: make its network namespace while the rest is opened */
 };
@@ -77,5 +94,5 @@ int env_take_net(struct env *v);
 int env_stage_place(struct env *v, char *path, size_t size);
 /* Attaches @mnt in the stage when this host needs that; otherwise does nothing. */
 int env_stage(struct env *v, int mnt);
-/* Detaches what was attached since env_open: who copied or stacked it holds it, and nobody else has to. */
+/* Detaches what was attached since env_open: mounts that were copied or stacked hold it themselves. */
 void env_stage_clear(struct env *v);

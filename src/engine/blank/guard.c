@@ -1,3 +1,4 @@
+/* A process that cleans up when its warden dies. */
 #include "base/base.h"
 #include "base/sys.h"
 #include "engine/blank/blank.h"
@@ -21,8 +22,9 @@ static void clean(const struct cgroup_host *h, const struct cgroup *made)
 }
 
 /*
- * On our memory until we are dead: no libc state (errno) is touched while two run on it, so only calls of base/sys.h,
- * or such that cannot fail, before the pipe tells. Afterwards it is alone.
+ * Shares the caller's memory until the caller is dead: while two processes run on it, libc's state (errno) must not be
+ * touched. So before the pipe closes there are only calls of base/sys.h, or such that cannot fail. Afterwards it is
+ * alone.
  */
 static int watch(void *arg)
 {
@@ -32,16 +34,35 @@ static int watch(void *arg)
 
 	syscall(SYS_setsid);
 	syscall(SYS_close, g->hold);
-	/* Nor hold anybody's stdio. */
+	/* It must not hold the caller's stdio either. */
 	for (int fd = 0; fd < 3; fd++)
 		syscall(SYS_dup3, g->env->null, fd, 0);
 	do {
 		n = sys_read(g->pipe, &byte, 1);
 	} while (n == -EINTR);
-	/* The other end is closed, and nobody said goodbye. */
+	/* The other end was closed without a byte, so the caller died. */
 	if (n == 0)
 		clean(&g->env->cgroups, &g->cgroup);
 	return 0;
+}
+
+static void dismiss(struct guard *g)
+{
+	if (g->hold < 0)
+		return;
+	fd_write_all(g->hold, "d", 1);
+	fd_close(g->hold);
+	g->hold = -1;
+}
+
+static void end(struct guard *g)
+{
+	int status;
+
+	dismiss(g);
+	while (waitpid(g->pid, &status, 0) < 0 && errno == EINTR)
+		;
+	g->pid = 0;
 }
 
 int guard_start(const struct env *v, const char *name, unsigned controllers, struct guard *g, struct err *e)
@@ -70,26 +91,7 @@ int guard_start(const struct env *v, const char *name, unsigned controllers, str
 		return err_sys(e, ERR_EXHAUSTED, (int)pid, "start the guard");
 	}
 	g->pid = (pid_t)pid;
+	g->dismiss = dismiss;
+	g->end = end;
 	return 0;
-}
-
-void guard_dismiss(struct guard *g)
-{
-	if (!g->pid || g->hold < 0)
-		return;
-	fd_write_all(g->hold, "d", 1);
-	fd_close(g->hold);
-	g->hold = -1;
-}
-
-void guard_end(struct guard *g)
-{
-	int status;
-
-	if (!g->pid)
-		return;
-	guard_dismiss(g);
-	while (waitpid(g->pid, &status, 0) < 0 && errno == EINTR)
-		;
-	g->pid = 0;
 }

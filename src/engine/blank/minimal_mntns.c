@@ -1,3 +1,4 @@
+/* Makes a mount namespace with few mounts, which is cheap to copy. */
 #include "engine/blank/minimal_mntns.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -84,6 +85,7 @@ int minimal_mntns_enter(const struct env *v, struct image_host *ret, struct err 
 		image_host_done(&img);
 		return r;
 	}
+	img.filler = v->image.filler;
 	img.lock = TAKE_FD(image);
 	img.layers = TAKE_FD(layers);
 	*ret = img;

@@ -1,12 +1,13 @@
+/* Keeps what a later warden needs in descriptors of a sandbox's agent. */
 #include "engine/blank/persist.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/pidfd.h"
 #include "base/sys.h"
 #include "proto/frame.h"
 #include "proto/table.h"
 
-#include <poll.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <time.h>
@@ -85,7 +86,7 @@ static int persist_now(struct blank *s, int meminfo, int writable, const int *mo
 }
 
 int persist_start(struct env *v, struct blank *s, int meminfo, int writable, const int *more, struct record *rec,
-	       struct err *e)
+		  struct err *e)
 {
 	int r;
 
@@ -94,6 +95,8 @@ int persist_start(struct env *v, struct blank *s, int meminfo, int writable, con
 	rec->pid = (uint32_t)s->pid;
 	rec->start = s->started;
 	rec->mask = s->cgroup.mask;
+	rec->cpu_base = s->cgroup.cpu_base;
+	rec->throttled_base = s->cgroup.throttled_base;
 	rec->tenant = s->tenant;
 	r = records_write(&v->records, rec);
 	if (r < 0)
@@ -111,13 +114,6 @@ int persist_start(struct env *v, struct blank *s, int meminfo, int writable, con
 	fd_close(TAKE_FD(s->again));
 	fd_close(TAKE_FD(s->table));
 	return 0;
-}
-
-static bool dead(int pidfd)
-{
-	struct pollfd p = { .fd = pidfd, .events = POLLIN };
-
-	return poll(&p, 1, 0) != 0;
 }
 
 /* The agent's descriptors are checked for what they are: it is ours, but what runs beside it is not. */
@@ -210,26 +206,25 @@ int persist_vm(const struct blank *s, int place)
 	return place == FRAME_KEEP_SIDE ? take_socket(s->pidfd, place) : sys_pidfd_getfd(s->pidfd, place);
 }
 
-/* KEEP may still be on its way; an agent that will never get it dies with the warden that did not send it. */
+/* KEEP may still be in transit; an agent whose warden died without sending it dies as well. */
 static int wait_heard(int pidfd)
 {
 	const uint64_t until = clock_mono_ns() + HEARD_MS * 1000000ULL;
 	int fd;
 
-	while ((fd = take_socket(pidfd, FRAME_KEEP_GIVE)) == -ENOTSOCK && !dead(pidfd) && clock_mono_ns() < until)
+	while ((fd = take_socket(pidfd, FRAME_KEEP_GIVE)) == -ENOTSOCK && !pidfd_ended(pidfd) &&
+	       clock_mono_ns() < until)
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 	return fd;
 }
 
-/* One whose warden died in between: what it was told ahead it has, and it is going. */
+/* Waits for the end of an agent whose warden died in between: it got KEEP only ahead, and exits. */
 static void wait_nobodys(int pidfd)
 {
 	AUTO_CLOSE int table = sys_pidfd_getfd(pidfd, FRAME_KEEP_TABLE);
-	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
 	if (table >= 0 && table_is(table) == 0 && table_ahead(table) == 1)
-		while (poll(&p, 1, HEARD_MS) < 0 && errno == EINTR)
-			;
+		pidfd_wait(pidfd, HEARD_MS);
 }
 
 void persist_settle(struct blank *s)
@@ -244,7 +239,7 @@ void persist_settle(struct blank *s)
 	s->heard = fd >= 0;
 }
 
-/* Whoever else may have the slot by now: its lock tells. */
+/* Removes what a record names, if its slot's lock shows that the slot has no other owner by now. */
 static void bury(struct env *v, const struct record *rec)
 {
 	struct err e = { 0 };
@@ -268,11 +263,11 @@ static bool same_process(const struct record *rec, int pidfd)
 {
 	uint64_t start;
 
-	return record_start((pid_t)rec->pid, &start) == 0 && start == rec->start && !dead(pidfd);
+	return record_start((pid_t)rec->pid, &start) == 0 && start == rec->start && !pidfd_ended(pidfd);
 }
 
 int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_writable,
-	       struct err *e)
+		  struct err *e)
 {
 	AUTO_CLOSE int pidfd = sys_pidfd_open((pid_t)rec->pid, 0), give = -1, meminfo = -1, writable = -1;
 	struct blank s;
@@ -288,7 +283,7 @@ int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, in
 	give = wait_heard(pidfd);
 	if (give >= 0)
 		wait_nobodys(pidfd);
-	if (dead(pidfd)) {
+	if (pidfd_ended(pidfd)) {
 		bury(v, rec);
 		return -ESRCH;
 	}
@@ -300,6 +295,8 @@ int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, in
 		cgroup_done(&s.cgroup);
 		return err_sys(e, ERR_INTERNAL, r, "take over the sandbox in slot %u", rec->slot);
 	}
+	s.cgroup.cpu_base = rec->cpu_base;
+	s.cgroup.throttled_base = rec->throttled_base;
 	s.adopted = s.recorded = s.grouped = true;
 	s.heard = give >= 0;
 	s.slot = rec->slot;

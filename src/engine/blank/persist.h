@@ -11,12 +11,12 @@
 
 /* Ahead of time, for a blank that was made: the rendezvous, exec group 1, when it was started. */
 int persist_prepare(struct env *v, struct blank *s, struct err *e);
-/* Tells the agent all of it ahead, after SETUP; that the sandbox is somebody's it then only has to look up. */
+/* Sends all of KEEP ahead, after SETUP; when the sandbox is handed out, the agent only has to read a word in memory. */
 int persist_ahead(struct env *v, struct blank *s, int meminfo, int writable, struct err *e);
-/* Writes @rec (its sandbox's part of it; the blank's is added) and tells the agent. After SETUP. */
+/* Writes @rec (the caller fills the sandbox's part, this the blank's) and sends KEEP to the agent. After SETUP. */
 /* @writable: the writable layer. @more: of a machine's jail, FRAME_KEEP_VM_FDS; else NULL. */
 int persist_start(struct env *v, struct blank *s, int meminfo, int writable, const int *more, struct record *rec,
-	       struct err *e);
+		  struct err *e);
 /* What the agent holds for a machine: FRAME_KEEP_SIDE, a SOCK_SEQPACKET socket; FRAME_KEEP_STAT. Or -errno. */
 int persist_vm(const struct blank *s, int place);
 /*
@@ -24,15 +24,16 @@ int persist_vm(const struct blank *s, int place);
  * not be attached to by another warden.
  */
 void persist_settle(struct blank *s);
-/* The agent's table of execs (proto/table.h); a descriptor, the caller's, or -errno: it was not told to keep (yet). */
+/* The agent's table of execs (proto/table.h); a descriptor, the caller's, or -errno: it has no KEEP (yet). */
 int persist_table(const struct blank *s);
 /* Closes what can be had again from the agent, once it has it; for a warden of many. */
 void persist_park(struct blank *s);
-/* A new control socket for the agent: *ret is the host's end. Waits for nobody. */
+/* A new control socket for the agent: *ret is the host's end. Does not block. */
 int persist_attach(struct blank *s, int *ret, struct err *e);
 /*
- * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo and *ret_writable are -1 when it was not told yet. -ESRCH
- * when there is no such process any more; what is left of it is gone then, its record too.
+ * Takes over the sandbox of a record: 0, with what the agent holds; *ret_meminfo and *ret_writable are -1 when the
+ * agent has not got them. -ESRCH when there is no such process any more; its remains are removed then, with its
+ * record.
  */
 int persist_adopt(struct env *v, const struct record *rec, struct blank *ret, int *ret_meminfo, int *ret_writable,
-	       struct err *e);
+		  struct err *e);

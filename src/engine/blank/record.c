@@ -1,37 +1,18 @@
+/* Reads and writes the records of sandboxes. */
 #include "engine/blank/record.h"
 #include "base/base.h"
 #include "base/sys.h"
 #include "engine/file_lock.h"
+#include "layers/layers.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define START_FIELD 22
 
-static int open_dir(const char *path, struct err *e)
-{
-	AUTO_CLOSE int dir = -1;
-	struct stat st;
-	int r = sys_mkdirat(AT_FDCWD, path, 0700);
-
-	if (r < 0 && r != -EEXIST)
-		return err_sys(e, ERR_INVALID, r, "make the folder '%s'", path);
-	dir = sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	if (dir < 0)
-		return err_sys(e, ERR_INVALID, dir, "open the folder '%s'", path);
-	if (fstat(dir, &st) < 0)
-		return err_sys(e, ERR_INTERNAL, -errno, "read the status of '%s'", path);
-	if (st.st_uid != geteuid() || st.st_mode & 022) {
-		err_set(e, ERR_DENIED, -EPERM, "'%s': other users may write to it", path);
-		err_remedy(e, "it must belong to root, mode 0700");
-		return -EPERM;
-	}
-	return TAKE_FD(dir);
-}
-
 int records_open(struct records *ret, const char *dir, struct err *e)
 {
-	AUTO_CLOSE int folder = open_dir(dir, e), fd = -1;
+	AUTO_CLOSE int folder = layers_open_dir(dir, e), fd = -1;
 	struct records x = { .fd = -1 };
 	ssize_t n;
 	int r;

@@ -15,7 +15,7 @@
 
 #define RECORD_VERSION 2U /* what an older warden wrote has zeros where newer ones know more */
 #define RECORD_FROZEN 1U
-#define RECORD_RESTORING 2U /* not made yet: who finds it ends it */
+#define RECORD_RESTORING 2U /* not complete yet: a warden that finds it ends it */
 #define RECORD_STEERED 4U /* it was given a way out while it ran, or that was begun */
 
 #define RECORD_DISKS 14
@@ -31,7 +31,8 @@ struct record {
 	uint32_t version;
 	uint32_t slot;
 	uint64_t handle;
-	uint64_t start; /* when the agent was started, as /proc/PID/stat tells: a pid alone may be another's by now */
+	/* the agent's start time, as in /proc/PID/stat: its pid alone may be another process's by now */
+	uint64_t start;
 	uint32_t pid;
 	uint32_t uid_base;
 	uint32_t mask; /* cgroup controllers */
@@ -51,7 +52,9 @@ struct record {
 	uint64_t vm_cpu_base;
 	struct record_vm vm;
 	uint32_t vm_side; /* VM_SIDE_VERSION of its cloche-vmm; 0 was written when that was 3 */
-	uint8_t unused[92];
+	uint32_t none;
+	uint64_t cpu_base, throttled_base; /* as in struct cgroup */
+	uint8_t unused[72];
 };
 static_assert(sizeof(struct record) == 1024, "no padding");
 
@@ -61,8 +64,8 @@ struct records {
 };
 
 /*
- * Makes the folder @dir when it is missing (its parent must be there). It must belong to us and nobody else may write
- * in it. Waits a moment for another warden that has it, then gives up: ERR_CONFLICT.
+ * Makes the folder @dir when it is missing (its parent must be there). It must belong to us, and no other user may
+ * write in it. Waits a moment for another warden that has it, then gives up: ERR_CONFLICT.
  */
 int records_open(struct records *ret, const char *dir, struct err *e);
 void records_done(struct records *r);

@@ -1,3 +1,4 @@
+/* Takes and gives back slots, by locks on a file. */
 #include "engine/blank/slot.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -56,9 +57,8 @@ static int take(struct slots *s, int fd, uint32_t *ret, struct err *e)
 		if (r != -EAGAIN && r != -EACCES)
 			return err_sys(e, ERR_INTERNAL, r, "lock slot %u", slot);
 	}
-	err_set(e, ERR_EXHAUSTED, -EAGAIN, "all %u sandbox slots of this host are in use", SLOT_COUNT);
-	err_remedy(e, "end sandboxes that are no longer needed");
-	return -EAGAIN;
+	return err_advise(e, ERR_EXHAUSTED, -EAGAIN, "end sandboxes that are no longer needed",
+			  "all %u sandbox slots of this host are in use", SLOT_COUNT);
 }
 
 int slots_take(struct slots *s, uint32_t *ret, struct err *e)
@@ -75,7 +75,7 @@ int slots_again(const struct slots *s)
 {
 	char path[32];
 
-	/* By its descriptor: who makes sandboxes may not see the host's folders any more. */
+	/* By its descriptor: a process that makes sandboxes may not see the host's folders any more. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
 	return sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 }
@@ -89,7 +89,10 @@ int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e)
 		return err_sys(e, ERR_INTERNAL, fd, "reopen the file of slots");
 	pthread_mutex_lock(&s->lock);
 	r = take(s, fd, ret, e);
-	/* As strong against whoever wants the slot, and can be shared with who is to have it: slots_share(). */
+	/*
+	 * A read lock excludes other owners as well, and can be shared with a process that is to have the slot:
+	 * slots_share().
+	 */
 	if (r == 0) {
 		r = lock(fd, *ret, F_RDLCK);
 		if (r < 0) {

@@ -1,7 +1,7 @@
 /*
  * Slots: each sandbox on this machine has a number of its own, and with it a range of 65,536 user ids and the name of
- * its cgroup. A slot is one byte of a file, locked for as long as its owner lives, whoever that is: the kernel frees it
- * when the owner dies, however it dies. A cgroup found under a slot that was just locked is therefore an orphan.
+ * its cgroup. A slot is one byte of a file, locked as long as its owner lives: the kernel frees it when the owner dies,
+ * by any cause. A cgroup that is found under a slot that was just locked is therefore an orphan.
  */
 #pragma once
 #include <pthread.h>
@@ -29,9 +29,9 @@ int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e);
 int slots_again(const struct slots *s);
 /* From now on such a one holds the slot as well, whose owner has it by slots_take_own. */
 int slots_share(int fd, uint32_t slot);
-/* That one is held by a sandbox of ours, whoever has its lock. -EAGAIN when it is marked already. */
+/* Marks a slot that a sandbox of ours holds already, whichever process has its lock. -EAGAIN when it is marked. */
 int slots_adopt(struct slots *s, uint32_t slot);
-/* That very one. -EALREADY when we have it, -EAGAIN or -EACCES when somebody else does. */
+/* Takes this slot. -EALREADY when we have it, -EAGAIN or -EACCES when another process does. */
 int slots_claim(struct slots *s, uint32_t slot);
 /* @fd: of slots_take_own, closed; -1 = it has none. */
 void slots_give(struct slots *s, uint32_t slot, int fd);

@@ -35,7 +35,7 @@ TEST(one_holder_never_gets_the_same_twice)
 	unlink(path);
 }
 
-/* A child that takes @n slots from @first on, tells them, and holds them until it is ended. */
+/* A child that takes @n slots from @first on, writes their numbers, and holds them until it is ended. */
 static pid_t holder(uint32_t first, unsigned n, int *ret_fd)
 {
 	int p[2];
@@ -81,7 +81,7 @@ TEST(two_processes_never_share_a_slot_and_a_killed_one_frees_its_own)
 	int fd[2];
 
 	CHECK_EQ(open_slots(&s), 0);
-	/* Both want the same ones. */
+	/* Both start at the same slot. */
 	pid[0] = holder(100, n, &fd[0]);
 	pid[1] = holder(100, n, &fd[1]);
 	for (unsigned k = 0; k < 2; k++)
@@ -160,7 +160,7 @@ TEST(a_slot_taken_by_itself_is_taken_until_its_last_copy_is_closed)
 	CHECK_EQ(slots_take_own(&s, &slot, &fd, &e), 0);
 	CHECK_EQ(slot, 7);
 	CHECK((copy = dup(fd)) >= 0);
-	/* Its warden dies: another one, and whoever sweeps, finds it taken. */
+	/* Its warden dies: another warden, and a sweep, find it taken. */
 	close(fd);
 	slots_done(&s);
 	CHECK_EQ(open_slots(&other), 0);
@@ -169,7 +169,7 @@ TEST(a_slot_taken_by_itself_is_taken_until_its_last_copy_is_closed)
 	CHECK_EQ(slots_take_own(&other, &next, &fd, &e), 0);
 	CHECK_EQ(next, 8);
 	slots_give(&other, next, fd);
-	/* Whoever takes it over does so without the lock, once. */
+	/* A warden adopts it without the lock, once. */
 	CHECK_EQ(slots_adopt(&other, 7), 0);
 	CHECK_EQ(slots_adopt(&other, 7), -EAGAIN);
 	slots_give(&other, 7, copy);

@@ -1,3 +1,4 @@
+/* Starts holders of memory images, and asks them for agents. */
 #include "engine/blank/stash.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -11,7 +12,8 @@
 
 #define HOLD_MS 10000
 #define AGENT_MS 5000
-#define OTHER_BYTES (64 * MIB) /* of its own, and what its copies have had of it since: a stack's page each, and page tables */
+/* of its own, and what its copies have had of it since: a stack's page each, and page tables */
+#define OTHER_BYTES (64 * MIB)
 
 static_assert(STASH_JOINS_MAX == CGROUP_CONTROLLERS, "all that a sandbox joins");
 
@@ -33,7 +35,8 @@ void stash_init(struct stash *s)
 static int child(void *arg)
 {
 	struct start *s = arg;
-	char *argv[] = { (char *)(uintptr_t) "cloche-agent", (char *)(uintptr_t)STASH_ARGUMENT, NULL }, *envp[] = { NULL };
+	char *argv[] = { (char *)(uintptr_t) "cloche-agent", (char *)(uintptr_t)STASH_ARGUMENT, NULL },
+	     *envp[] = { NULL };
 	uint64_t none = 0;
 	int r = sys_prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 
@@ -79,8 +82,8 @@ static int launch(struct env *v, struct start *start, struct stash *s)
 }
 
 /* One question, one answer; what comes with that is *ret_fd. */
-static int ask(struct stash *s, const struct stash_ask *q, const int *fds, unsigned nfds, int ms, struct stash_answer *ret,
-	       int *ret_fd)
+static int ask(struct stash *s, const struct stash_ask *q, const int *fds, unsigned nfds, int ms,
+	       struct stash_answer *ret, int *ret_fd)
 {
 	struct pollfd p = { .fd = s->control, .events = POLLIN };
 	size_t got = 0;
@@ -109,7 +112,8 @@ static int take_group(struct env *v, struct stash *s, uint64_t limit, struct err
 	return r == 0 && controllers ? cgroup_limit(&v->cgroups, &s->place.cgroup, &l, e) : r;
 }
 
-int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_t limit, struct stash *ret, struct err *e)
+int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_t limit, struct stash *ret,
+		struct err *e)
 {
 	struct stash_ask q = { .kind = STASH_HOLD, .pages = pages, .host = host >= 0 };
 	AUTO_FREE struct start *start = calloc(1, sizeof(*start));
@@ -129,7 +133,10 @@ int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_
 	}
 	s.control = pair[0];
 	theirs = pair[1];
-	*start = (struct start){ .agent = v->agent, .null = v->null, .control = theirs, .join = s.place.cgroup.join,
+	*start = (struct start){ .agent = v->agent,
+				 .null = v->null,
+				 .control = theirs,
+				 .join = s.place.cgroup.join,
 				 .njoin = s.place.cgroup.njoin };
 	r = launch(v, start, &s);
 	if (r < 0) {
@@ -153,7 +160,8 @@ fail:
 	return r;
 }
 
-int stash_agent(struct stash *s, const struct stash_ask *q, const int *fds, unsigned nfds, pid_t *ret_pid, int *ret_pidfd)
+int stash_agent(struct stash *s, const struct stash_ask *q, const int *fds, unsigned nfds, pid_t *ret_pid,
+		int *ret_pidfd)
 {
 	struct stash_answer answer = { 0 };
 	int fd, r = ask(s, q, fds, nfds, AGENT_MS, &answer, &fd);
@@ -170,7 +178,7 @@ int stash_agent(struct stash *s, const struct stash_ask *q, const int *fds, unsi
 	return 0;
 }
 
-/* A child of ours that is not reaped: nobody else has this number. */
+/* A child that is not reaped, so the number cannot be another process's. */
 static void end_child(pid_t pid)
 {
 	kill(pid, SIGKILL);
@@ -178,7 +186,7 @@ static void end_child(pid_t pid)
 		;
 }
 
-/* An agent that was made after nobody waited for it any more is a child of ours, too. */
+/* Ends an agent that was made after its request had given up: it is a child of ours, too. */
 static void end_late(struct stash *s)
 {
 	struct pollfd p = { .fd = s->control, .events = POLLIN };
@@ -186,7 +194,8 @@ static void end_late(struct stash *s)
 	size_t got = 0;
 	int fd = -1;
 
-	while (poll(&p, 1, 0) == 1 && fd_recv(s->control, &answer, sizeof(answer), &fd, 1, &got) == (ssize_t)sizeof(answer)) {
+	while (poll(&p, 1, 0) == 1 &&
+	       fd_recv(s->control, &answer, sizeof(answer), &fd, 1, &got) == (ssize_t)sizeof(answer)) {
 		if (answer.error == 0 && answer.pid > 0 && fd >= 0)
 			end_child(answer.pid);
 		fd_close(TAKE_FD(fd));

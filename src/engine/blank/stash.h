@@ -1,7 +1,7 @@
 /*
- * Holders of memory images (agent/restore/stash.h), as the pool uses them: one process each, that has the pages of one layer's
- * processes and makes the agents of the sandboxes that go on from there. It is in a control group of its own, which its
- * pages are charged to and which limits them, and ends with the thread that started it.
+ * Holders of memory images (agent/restore/stash.h), as the pool uses them: one process each, that has the pages of one
+ * layer's processes and makes the agents of sandboxes that continue from there. It is in a control group of its own,
+ * which its pages are charged to and which limits them, and ends with the thread that started it.
  */
 #pragma once
 #include <stdint.h>
@@ -19,11 +19,13 @@ struct stash {
 
 void stash_init(struct stash *s);
 /* @fds: meta, @pages pages files, then @host or nothing when that is -1. @limit: bytes of memory it may have, at most. */
-int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_t limit, struct stash *ret, struct err *e);
+int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_t limit, struct stash *ret,
+		struct err *e);
 /*
  * An agent that waits for its first byte, our child as if we had cloned it. @fds as STASH_AGENT says. What fails leaves
  * the holder of no use when it is -EPIPE or -ETIMEDOUT.
  */
-int stash_agent(struct stash *s, const struct stash_ask *q, const int *fds, unsigned nfds, pid_t *ret_pid, int *ret_pidfd);
-/* Kills it and returns when it is gone. Those it made go on. Accepts one that is none. */
+int stash_agent(struct stash *s, const struct stash_ask *q, const int *fds, unsigned nfds, pid_t *ret_pid,
+		int *ret_pidfd);
+/* Kills it and returns when it is gone. The agents that it made continue. Does nothing for an empty @s. */
 void stash_end(struct env *v, struct stash *s);

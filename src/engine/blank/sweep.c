@@ -1,3 +1,4 @@
+/* Removes what a killed warden has left. */
 #include "engine/blank/sweep.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -6,7 +7,7 @@
 #include <errno.h>
 #include <time.h>
 
-/* Who only looks holds a slot for a moment, as we do. */
+/* Time for which a slot may be held by another process that only looks, as sweeping does. */
 #define LOOK_MS 100U
 
 struct sweep {
@@ -22,7 +23,7 @@ static int look(const char *name, void *arg)
 
 	if (name[0] != 's' || parse_u64(name + 1, &slot, NULL) < 0 || slot >= SLOT_COUNT)
 		return 0;
-	/* Held: somebody is making, using or ending it, or is another who sweeps. */
+	/* A slot that is held: a process makes, uses or ends it, or sweeps as well. */
 	r = slots_claim(&s->env->slots, (uint32_t)slot);
 	s->held += r < 0 && r != -EALREADY;
 	if (r < 0)

@@ -3,7 +3,7 @@
 #include "engine/blank/env.h"
 
 /*
- * Removes groups whose slot nobody holds and in which nothing runs. A group in which something runs is left alone: its
- * sandbox goes on, spoken to by whoever holds its agent's socket, or it is dying: for that it waits `ms` at most.
+ * Removes groups whose slot is free and which have no members. A group with members is left alone: its sandbox runs,
+ * with a client at its agent's socket, or it is ending: for that it waits `ms` at most.
  */
 void sweep_groups(struct env *v, unsigned ms);

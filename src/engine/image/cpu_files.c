@@ -1,7 +1,9 @@
+/* Makes the texts about processors and network devices. */
 #include "engine/image/cpu_files.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "base/sys.h"
+#include "engine/image/procfs.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,7 +38,8 @@ static void write_mask(char *buf, size_t size, unsigned cpus, unsigned first, un
 		for (unsigned i = 0; i < 32; i++)
 			bits |= (uint32_t)(group * 32 + i >= first && group * 32 + i < first + n) << i;
 		if (len + 12 < size)
-			len += (size_t)snprintf(buf + len, size - len, "%0*x%s", left >= 32 ? 8 : (int)(left + 3) / 4, bits, group ? "," : "\n");
+			len += (size_t)snprintf(buf + len, size - len, "%0*x%s", left >= 32 ? 8 : (int)(left + 3) / 4,
+						bits, group ? "," : "\n");
 	}
 }
 
@@ -54,7 +57,8 @@ static int put_set(int dir, unsigned cpus, unsigned first, unsigned n, const cha
 
 static int put_topology(int cpu, unsigned cpus, unsigned number)
 {
-	static const char *const own[][2] = { { "thread_siblings", "thread_siblings_list" }, { "core_cpus", "core_cpus_list" } };
+	static const char *const own[][2] = { { "thread_siblings", "thread_siblings_list" },
+					      { "core_cpus", "core_cpus_list" } };
 	static const char *const all[][2] = { { "core_siblings", "core_siblings_list" },
 					      { "package_cpus", "package_cpus_list" },
 					      { "die_cpus", "die_cpus_list" } };
@@ -77,7 +81,8 @@ static int put_topology(int cpu, unsigned cpus, unsigned number)
 /* One cache of the host's first processor. 1: it has no more. */
 static int put_cache(int cache, unsigned cpus, unsigned number, unsigned index)
 {
-	static const char *const same[] = { "coherency_line_size", "level", "number_of_sets", "physical_line_partition", "size", "type",
+	static const char *const same[] = { "coherency_line_size",     "level", "number_of_sets",
+					    "physical_line_partition", "size",	"type",
 					    "ways_of_associativity" };
 	AUTO_CLOSE int dir = -1;
 	char path[96], text[64], name[16];
@@ -99,7 +104,9 @@ static int put_cache(int cache, unsigned cpus, unsigned number, unsigned index)
 	snprintf(text, sizeof(text), "%u\n", shared ? 0 : number);
 	if (r == 0)
 		r = put(dir, "id", text);
-	return r == 0 ? put_set(dir, cpus, shared ? 0 : number, shared ? cpus : 1, "shared_cpu_map", "shared_cpu_list") : r;
+	return r == 0 ?
+		       put_set(dir, cpus, shared ? 0 : number, shared ? cpus : 1, "shared_cpu_map", "shared_cpu_list") :
+		       r;
 }
 
 static int put_cpu(int dir, unsigned cpus, unsigned number)
@@ -124,6 +131,7 @@ static int put_cpu(int dir, unsigned cpus, unsigned number)
 
 static int put_loopback(int sys)
 {
+	/* clang-format off */
 	static const char *const files[][2] = {
 		{ "address", "00:00:00:00:00:00\n" }, { "broadcast", "00:00:00:00:00:00\n" },
 		{ "addr_len", "6\n" },		      { "carrier", "1\n" },
@@ -132,7 +140,9 @@ static int put_loopback(int sys)
 		{ "operstate", "unknown\n" },	      { "tx_queue_len", "1000\n" },
 		{ "type", "772\n" },		      { "uevent", "INTERFACE=lo\nIFINDEX=1\n" },
 	};
-	static const char *const folders[] = { "class/net", "devices/virtual", "devices/virtual/net", "devices/virtual/net/lo" };
+	/* clang-format on */
+	static const char *const folders[] = { "class/net", "devices/virtual", "devices/virtual/net",
+					       "devices/virtual/net/lo" };
 	AUTO_CLOSE int lo = -1;
 	int r = 0;
 
@@ -147,7 +157,7 @@ static int put_loopback(int sys)
 	return r < 0 ? r : 0;
 }
 
-int cpu_files_put(int sys, unsigned cpus)
+static int fill_sys(int sys, unsigned cpus)
 {
 	AUTO_CLOSE int dir = sys_openat(sys, "devices/system/cpu", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, 0);
 	char most[16];
@@ -161,4 +171,42 @@ int cpu_files_put(int sys, unsigned cpus)
 	if (r == 0)
 		r = put(dir, "offline", "\n");
 	return r == 0 ? put_loopback(sys) : r;
+}
+
+static int put_text(int dir, const char *path, const char *text, size_t len)
+{
+	AUTO_CLOSE int fd = sys_openat(dir, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+	return fd < 0 ? fd : fd_write_all(fd, text, len);
+}
+
+int cpu_files_fill(int dir, unsigned cpus)
+{
+	static const char *const folders[] = {
+		"sys",	  "sys/devices",   "sys/devices/system", "sys/devices/system/cpu",
+		"sys/fs", "sys/fs/cgroup", "sys/kernel",	 "sys/class"
+	};
+	static const char *const lists[] = { "sys/devices/system/cpu/online", "sys/devices/system/cpu/possible",
+					     "sys/devices/system/cpu/present" };
+	const size_t size = 2 * MIB;
+	AUTO_FREE char *host = malloc(size), *cut = malloc(size);
+	AUTO_CLOSE int sys = -1;
+	ssize_t n;
+	int r = 0;
+
+	if (!host || !cut)
+		return -ENOMEM;
+	n = fd_get(AT_FDCWD, "/proc/cpuinfo", host, size);
+	if (n < 0)
+		return (int)n;
+	r = put_text(dir, "cpuinfo", cut, procfs_cpuinfo(host, cut, size, cpus));
+	if (r == 0)
+		r = put_text(dir, "stat", cut, procfs_stat(cut, size, cpus));
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(folders); i++)
+		r = sys_mkdirat(dir, folders[i], 0755);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(lists); i++)
+		r = put_text(dir, lists[i], cut, procfs_online(cut, size, cpus));
+	if (r == 0)
+		r = sys = sys_openat(dir, "sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	return r < 0 ? r : fill_sys(sys, cpus);
 }

@@ -1,3 +1,4 @@
+/* Makes the mounts by which an agent shows its control groups. */
 #include "engine/image/group_tree.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -13,7 +14,10 @@
 static const struct {
 	enum cgroup_controller id;
 	const char *place;
-} shown[] = { { CGROUP_MEMORY, "c/memory" }, { CGROUP_PIDS, "c/pids" }, { CGROUP_CPU, "c/cpu" }, { CGROUP_CPUACCT, "c/cpuacct" } };
+} shown[] = { { CGROUP_MEMORY, "c/memory" },
+	      { CGROUP_PIDS, "c/pids" },
+	      { CGROUP_CPU, "c/cpu" },
+	      { CGROUP_CPUACCT, "c/cpuacct" } };
 
 /* Java believes in version 1 only where these are mounted, too: covered, since what they show is the host's. */
 static const char *const foreign[] = { "cpuset", "cpuacct" };
@@ -49,7 +53,8 @@ static int copy_by_name(int fd)
 		return -errno;
 	path[n] = '\0';
 	mnt = mount_clone(AT_FDCWD, path, ATTRS, -1);
-	if (mnt >= 0 && fstat(fd, &want) == 0 && fstat(mnt, &have) == 0 && want.st_dev == have.st_dev && want.st_ino == have.st_ino)
+	if (mnt >= 0 && fstat(fd, &want) == 0 && fstat(mnt, &have) == 0 && want.st_dev == have.st_dev &&
+	    want.st_ino == have.st_ino)
 		return mnt;
 	fd_close(mnt);
 	return mnt < 0 ? mnt : -ESTALE;

@@ -8,7 +8,8 @@
 
 /* What the trees are made of: mounts that are attached nowhere and can be copied in the mount namespace they were made in. */
 struct group_stock {
-	int base; /* with all of it that no sandbox has of its own; -1 = there are no trees, agents mount what they can */
+	/* with all of it that no sandbox has of its own; -1 = there are no trees, agents mount what they can */
+	int base;
 	int from[CGROUP_CONTROLLERS]; /* the host's folders that sandboxes have their groups in, or -1 */
 	int foreign[2]; /* mounts of controllers that they have no group in, or -1: until ->base is made */
 };

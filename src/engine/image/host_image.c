@@ -1,25 +1,23 @@
+/* Fills the skeleton of image `host`. */
 #include "engine/image/host_image.h"
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/sys.h"
-#include "linux/mount.h"
+#include "engine/image/device_folder.h"
 #include "linux/steer.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define COPY_FILE_MAX (4U * 1024 * 1024)
 #define COPY_DEPTH_MAX 8
 
-/* Bumped when what is made below changes, so that an older cache is not used. */
-#define HOST_IMAGE_VERSION 36U
-
 /*
- * What of /etc is taken along, and only what everybody may read: programs in /usr expect these. Nothing that could
- * hold a name, an address or a credential of this host.
+ * What is copied of /etc, and only what every user may read: programs in /usr expect these. They contain no name,
+ * address or credential of this host.
  */
+/* clang-format off */
 static const char *const from_etc[] = {
 	"ld.so.cache",	   "ld.so.conf",   "ld.so.conf.d", "alternatives",	 "ssl/certs",	"ssl/openssl.cnf",
 	"ca-certificates", "localtime",	   "timezone",	   "debian_version",	 "os-release",	"lsb-release",
@@ -34,8 +32,9 @@ static const char *const from_etc[] = {
 	"bash_completion.d", "groff",	   "papersize",	   "libnl-3",	 "xdg/user-dirs.conf", "xdg/user-dirs.defaults",
 	"nanorc",	   "xml",	   "sgml",	   "glvnd",	"OpenCL",
 	"vulkan",	   "gtk-3.0",	   "chromium.d/README", "chromium.d/default-flags", "chromium.d/extensions",
-	"chromium.d/dev-shm",
+	"chromium.d/dev-shm", "matplotlibrc",
 };
+/* clang-format on */
 
 struct made {
 	const char *path;
@@ -50,11 +49,16 @@ static const struct made files[] = {
 	{ "etc/resolv.conf", STEER_RESOLV_CONF },
 	{ "etc/shells", "/bin/sh\n/bin/bash\n" },
 	{ "etc/apt/sources.list", "" },
-	/* For su, runuser and the like, by root: install scripts use them. Nobody else has a way up, whatever this says. */
-	{ "etc/pam.d/other", "auth sufficient pam_rootok.so\nauth required pam_deny.so\naccount required pam_permit.so\n"
-			     "password required pam_unix.so yescrypt\nsession required pam_permit.so\n" },
+	/*
+	 * For su, runuser and similar programs, when root calls them, as install scripts do. Other users cannot gain
+	 * privileges, whatever this file says.
+	 */
+	{ "etc/pam.d/other",
+	  "auth sufficient pam_rootok.so\nauth required pam_deny.so\naccount required pam_permit.so\n"
+	  "password required pam_unix.so yescrypt\nsession required pam_permit.so\n" },
 };
 
+/* clang-format off */
 static const struct {
 	const char *path;
 	unsigned mode, owner;
@@ -68,8 +72,9 @@ static const struct {
 	{ "etc/apt/apt.conf.d", 0755, 0 }, { "etc/apt/sources.list.d", 0755, 0 }, { "etc/apt/preferences.d", 0755, 0 },
 	{ "var/cache/apt", 0755, 0 }, { "var/cache/apt/archives", 0755, 0 }, { "var/spool", 0755, 0 },
 	{ "var/mail", 02775, 0 }, { "etc/default", 0755, 0 },
-	{ "etc/pam.d", 0755, 0 },
+	{ "etc/pam.d", 0755, 0 }, { "opt/cloche", 0755, 0 }, { "opt/cloche/bin", 0755, 0 },
 };
+/* clang-format on */
 
 /* As on the host. */
 static const char *const links[] = { "bin", "sbin", "lib", "lib32", "lib64", "libx32" };
@@ -80,29 +85,6 @@ static const struct made own_links[] = {
 	{ "var/run", "/run" },
 	{ "var/lock", "/run/lock" },
 };
-
-uint64_t host_image_key(void)
-{
-	static const char *const watched[] = { "/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/localtime",
-					       "/etc/os-release", "/etc/ssl/certs/ca-certificates.crt", "/etc/passwd", "/etc/group", "/bin",
-					       "/lib64" };
-	uint64_t h = 0xcbf29ce484222325ULL ^ HOST_IMAGE_VERSION;
-
-	for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
-		struct stat st = { 0 };
-		uint64_t part[4];
-
-		if (lstat(watched[i], &st) < 0)
-			st = (struct stat){ 0 };
-		part[0] = st.st_ino;
-		part[1] = (uint64_t)st.st_mtim.tv_sec;
-		part[2] = (uint64_t)st.st_mtim.tv_nsec;
-		part[3] = (uint64_t)st.st_size;
-		for (size_t k = 0; k < sizeof(part); k++)
-			h = (h ^ ((const uint8_t *)part)[k]) * 0x100000001b3ULL;
-	}
-	return h;
-}
 
 static int put_file(int dir, const char *path, const char *text, unsigned mode)
 {
@@ -191,7 +173,7 @@ static int copy_folder(int from, int to, const char *name, unsigned depth)
 	return r;
 }
 
-/* Regular files, folders and links that everybody may read; the rest is left out. */
+/* Copies regular files, folders and links that every user may read; the rest is left out. */
 static int copy_tree(int from, int to, const char *name, unsigned depth)
 {
 	struct stat st;
@@ -199,7 +181,8 @@ static int copy_tree(int from, int to, const char *name, unsigned depth)
 	if (depth > COPY_DEPTH_MAX)
 		return 0;
 	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno; /* a half skeleton would be kept for good */
+		/* What every user may read, but not reach, is left out. Else an error: a half skeleton would be kept for good. */
+		return errno == ENOENT || errno == EACCES ? 0 : -errno;
 	if (S_ISLNK(st.st_mode)) {
 		char target[1024];
 		ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
@@ -235,7 +218,7 @@ static int copy_etc(int root)
 		snprintf(sub, sizeof(sub), "%.*s", slash ? (int)(slash - from_etc[i]) : 1, slash ? from_etc[i] : ".");
 		from = sys_openat(etc, sub, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 		if (from == -ENOENT || from == -ENOTDIR || (from == -EACCES && geteuid() != 0))
-			continue; /* this host has none of it, or not for everybody */
+			continue; /* this host does not have it, or not for every user */
 		if (from < 0)
 			return from;
 		to = sys_openat(root, "etc", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
@@ -259,6 +242,7 @@ static int copy_etc(int root)
 
 static int fill_root(int root, bool owners)
 {
+	struct stat python;
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(folders); i++) {
@@ -271,7 +255,8 @@ static int fill_root(int root, bool owners)
 			r = sys_fchmod(fd, folders[i].mode);
 		/* Without root no owner can be given; such a sandbox gets its home made anew. */
 		if (r == 0 && folders[i].owner && owners)
-			r = sys_fchownat(root, folders[i].path, folders[i].owner, folders[i].owner, AT_SYMLINK_NOFOLLOW);
+			r = sys_fchownat(root, folders[i].path, folders[i].owner, folders[i].owner,
+					 AT_SYMLINK_NOFOLLOW);
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(links); i++) {
 		char target[256], path[32];
@@ -286,6 +271,9 @@ static int fill_root(int root, bool owners)
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(own_links); i++)
 		r = sys_symlinkat(own_links[i].text, root, own_links[i].path);
+	/* Debian has a package for this name alone. Models write it, and PATH has this folder as the last one (engine/spec.h). */
+	if (r == 0 && stat("/usr/bin/python3", &python) == 0)
+		r = sys_symlinkat("/usr/bin/python3", root, "opt/cloche/bin/python");
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++)
 		r = put_file(root, files[i].path, files[i].text, 0644);
 	if (r == 0)
@@ -297,72 +285,21 @@ static int fill_root(int root, bool owners)
 	return r == 0 ? copy_etc(root) : r;
 }
 
-int host_image_link_devices(int dev)
-{
-	static const char *const to[][2] = { { "/proc/self/fd", "fd" },	      { "/proc/self/fd/0", "stdin" },
-					     { "/proc/self/fd/1", "stdout" }, { "/proc/self/fd/2", "stderr" },
-					     { "pts/ptmx", "ptmx" } };
-	int r = 0;
-
-	for (size_t k = 0; r == 0 && k < ARRAY_LEN(to); k++)
-		r = sys_symlinkat(to[k][0], dev, to[k][1]);
-	if (r == 0)
-		r = sys_mkdirat(dev, "pts", 0755);
-	/* Covered by the sandbox's own, as the next one. */
-	if (r == 0)
-		r = sys_mkdirat(dev, "mqueue", 0755);
-	return r == 0 ? sys_mkdirat(dev, "shm", 0755) : r;
-}
-
-static int fill_dev(int dev)
-{
-	static const struct {
-		const char *name;
-		unsigned major, minor;
-	} nodes[] = { { "null", 1, 3 },	  { "zero", 1, 5 },    { "full", 1, 7 },
-		      { "random", 1, 8 }, { "urandom", 1, 9 }, { "tty", 5, 0 } };
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(nodes); i++) {
-		r = sys_mknodat(dev, nodes[i].name, S_IFCHR | 0666, (unsigned)makedev(nodes[i].major, nodes[i].minor));
-		/* Whatever the umask: that is all threads'. */
-		if (r == 0 && fchmodat(dev, nodes[i].name, 0666, 0) < 0)
-			r = -errno;
-	}
-	return r == 0 ? host_image_link_devices(dev) : r;
-}
-
-int host_image_devices_kvm(uint32_t owner, unsigned attrs)
-{
-	const struct mount_opt opts[] = { { "mode", "0755" }, { "size", "64k" }, { "nr_inodes", "32" }, { NULL, NULL } };
-	struct mount_attr last = { .attr_set = attrs };
-	AUTO_CLOSE int mnt = mount_new("tmpfs", opts, attrs & ~MOUNT_ATTR_RDONLY), dev = -1;
-	int r = mnt;
-
-	if (r >= 0)
-		r = dev = sys_openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	if (r >= 0)
-		r = fill_dev(dev);
-	if (r == 0)
-		r = sys_mknodat(dev, "kvm", S_IFCHR | 0600, (unsigned)makedev(10, 232));
-	if (r == 0)
-		r = sys_fchownat(dev, "kvm", owner, owner, AT_SYMLINK_NOFOLLOW);
-	if (r == 0)
-		r = sys_mount_setattr(mnt, "", AT_EMPTY_PATH, &last, sizeof(last));
-	return r < 0 ? r : TAKE_FD(mnt);
-}
-
 /*
  * /sys/fs/cgroup where the host's groups are of version 1 (agent/group_view.c): the names of version 2, for what has the same
  * form in both. cpu.max is covered by the sandbox's own.
  */
 static int fill_groups(int dir)
 {
-	static const char *const shown[] = { "base/c/memory", "base/c/pids", "base/c/cpu", "base/c/cpuacct", "base/c/cpuset" };
+	static const char *const shown[] = { "base/c/memory", "base/c/pids", "base/c/cpu", "base/c/cpuacct",
+					     "base/c/cpuset" };
 	static const struct made same[] = {
-		{ "base/c/memory.max", "memory/memory.limit_in_bytes" },   { "base/c/memory.current", "memory/memory.usage_in_bytes" },
-		{ "base/c/memory.peak", "memory/memory.max_usage_in_bytes" }, { "base/c/memory.events", "memory/memory.oom_control" },
-		{ "base/c/pids.max", "pids/pids.max" },			   { "base/c/pids.current", "pids/pids.current" },
+		{ "base/c/memory.max", "memory/memory.limit_in_bytes" },
+		{ "base/c/memory.current", "memory/memory.usage_in_bytes" },
+		{ "base/c/memory.peak", "memory/memory.max_usage_in_bytes" },
+		{ "base/c/memory.events", "memory/memory.oom_control" },
+		{ "base/c/pids.max", "pids/pids.max" },
+		{ "base/c/pids.current", "pids/pids.current" },
 		{ "base/c/pids.events", "pids/pids.events" },
 	};
 	int r = 0;
@@ -409,7 +346,7 @@ int host_image_fill(int dir, bool devices, struct err *e)
 	if (r == 0)
 		r = dev = sys_openat(dir, "dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r >= 0)
-		r = fill_dev(dev);
+		r = device_folder_fill(dev);
 	if (r < 0) {
 		err_sys(e, ERR_UNSUPPORTED, r, "make device nodes for image 'host'");
 		err_remedy(
@@ -417,30 +354,4 @@ int host_image_fill(int dir, bool devices, struct err *e)
 			"CAP_MKNOD and a cache folder on a filesystem without nodev are required (CLOCHE_CACHE=DIR)");
 	}
 	return r < 0 ? r : 0;
-}
-
-int host_image_remove(int dirfd, const char *name)
-{
-	int fd = sys_openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, 0), r = 0;
-	struct dirent *d;
-	DIR *dir;
-
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : sys_unlinkat(dirfd, name, 0);
-	dir = fdopendir(fd);
-	if (!dir) {
-		fd_close(fd);
-		return -ENOMEM;
-	}
-	while ((d = readdir(dir))) {
-		int one = 0;
-
-		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
-			continue;
-		one = d->d_type == DT_DIR ? host_image_remove(fd, d->d_name) : sys_unlinkat(fd, d->d_name, 0);
-		if (one < 0 && r == 0)
-			r = one;
-	}
-	closedir(dir);
-	return r < 0 ? r : sys_unlinkat(dirfd, name, AT_REMOVEDIR);
 }

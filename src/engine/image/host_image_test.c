@@ -2,6 +2,8 @@
 #include "base/base.h"
 #include "base/sys.h"
 #include "base/test.h"
+#include "engine/image/device_folder.h"
+#include "layers/tree.h"
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -13,7 +15,7 @@ static char path[64];
 static int make(void)
 {
 	snprintf(path, sizeof(path), "/tmp/cloche-skeleton-%d", (int)getpid());
-	host_image_remove(AT_FDCWD, path);
+	tree_remove(AT_FDCWD, path);
 	return mkdir(path, 0755) < 0 ? -errno : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
@@ -26,8 +28,9 @@ static mode_t mode_of(int dir, const char *name)
 
 TEST(a_skeleton_has_what_programs_expect_and_nothing_private)
 {
-	static const char *const missing[] = { "root/etc/shadow", "root/etc/ssh", "root/etc/machine-id", "root/etc/sudoers",
-					       "root/etc/ssl/private", "root/etc/gshadow", "root/etc/crontab" };
+	static const char *const missing[] = { "root/etc/shadow",  "root/etc/ssh",	   "root/etc/machine-id",
+					       "root/etc/sudoers", "root/etc/ssl/private", "root/etc/gshadow",
+					       "root/etc/crontab" };
 	AUTO_CLOSE int dir = make();
 	char text[4096];
 	struct stat st;
@@ -50,7 +53,7 @@ TEST(a_skeleton_has_what_programs_expect_and_nothing_private)
 		CHECK_EQ(mode_of(dir, "dev/null"), S_IFCHR | 0666);
 		CHECK_EQ(mode_of(dir, "dev/kmsg"), 0);
 	}
-	CHECK_EQ(host_image_remove(AT_FDCWD, path), 0);
+	CHECK_EQ(tree_remove(AT_FDCWD, path), 0);
 	CHECK_EQ(access(path, F_OK), -1);
 }
 
@@ -62,7 +65,7 @@ TEST(a_device_folder_with_kvm_is_one_users_alone)
 
 	if (geteuid())
 		SKIP("root");
-	dev = host_image_devices_kvm(123000, attrs);
+	dev = device_folder_own(&device_kvm, &(struct device_owner){ 122000, 1000, 1000 }, attrs);
 	CHECK(dev >= 0);
 	CHECK_EQ(fstatat(dev, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
 	CHECK_EQ(st.st_mode, S_IFCHR | 0600);
@@ -71,14 +74,14 @@ TEST(a_device_folder_with_kvm_is_one_users_alone)
 	CHECK(st.st_rdev == makedev(10, 232));
 	CHECK_EQ(mode_of(dev, "null"), S_IFCHR | 0666);
 	CHECK_EQ(mode_of(dev, "pts") & S_IFMT, S_IFDIR);
-	/* Its nodes work, and nobody adds to them. */
+	/* Its nodes work, and none can be added. */
 	null = openat(dev, "null", O_RDWR | O_CLOEXEC);
 	CHECK_EQ(write(null, "x", 1), 1);
 	CHECK_EQ(sys_mknodat(dev, "more", S_IFCHR | 0600, (unsigned)makedev(1, 5)), -EROFS);
 	CHECK_EQ(sys_unlinkat(dev, "kvm", 0), -EROFS);
 	/* Another one is another folder. */
 	fd_close(TAKE_FD(null));
-	null = host_image_devices_kvm(124000, attrs);
+	null = device_folder_own(&device_kvm, &(struct device_owner){ 123000, 1000, 1000 }, attrs);
 	CHECK_EQ(fstatat(null, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
 	CHECK_EQ(st.st_uid, 124000);
 	CHECK_EQ(fstatat(dev, "kvm", &st, AT_SYMLINK_NOFOLLOW), 0);
@@ -87,7 +90,8 @@ TEST(a_device_folder_with_kvm_is_one_users_alone)
 
 TEST(a_fill_that_fails_says_so)
 {
-	static const enum sys_id ids[] = { SYSID_mkdirat, SYSID_openat, SYSID_symlinkat, SYSID_fchmod, SYSID_read, SYSID_write };
+	static const enum sys_id ids[] = { SYSID_mkdirat, SYSID_openat, SYSID_symlinkat,
+					   SYSID_fchmod,  SYSID_read,	SYSID_write };
 
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
 		for (unsigned nth = 1; nth <= 21; nth += 10) {
@@ -99,29 +103,6 @@ TEST(a_fill_that_fails_says_so)
 			if (host_image_fill(dir, false, &e) != -EIO || !e.msg[0])
 				TEST_FAIL("%s #%u is ignored", sys_name(ids[i]), nth);
 			sys_test_fail(ids[i], EIO, 0); /* disarm */
-			CHECK_EQ(host_image_remove(AT_FDCWD, path), 0);
+			CHECK_EQ(tree_remove(AT_FDCWD, path), 0);
 		}
-}
-
-TEST(removing_follows_no_link)
-{
-	AUTO_CLOSE int dir = make();
-	char kept[80];
-
-	CHECK(dir >= 0);
-	snprintf(kept, sizeof(kept), "%s-kept", path);
-	CHECK_EQ(mkdir(kept, 0755), 0);
-	CHECK_EQ(symlinkat(kept, dir, "link"), 0);
-	CHECK_EQ(mkdirat(dir, "deep", 0755), 0);
-	CHECK_EQ(symlinkat("..", dir, "deep/up"), 0);
-	CHECK_EQ(host_image_remove(AT_FDCWD, path), 0);
-	CHECK_EQ(access(kept, F_OK), 0);
-	rmdir(kept);
-	CHECK_EQ(host_image_remove(AT_FDCWD, path), 0); /* what is not there is removed */
-}
-
-TEST(the_key_is_steady)
-{
-	CHECK(host_image_key() == host_image_key());
-	CHECK(host_image_key() != 0);
 }

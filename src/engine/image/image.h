@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "engine/image/fill.h"
 #include "engine/image/group_tree.h"
 
 struct image_host {
@@ -17,12 +18,14 @@ struct image_host {
 	int dpkg; /* the host's /var/lib/dpkg, -1 = there is none */
 	int layers; /* the sealed layers, where the mount namespace is not the warden's own; -1 there */
 	struct group_stock groups; /* there, too */
+	struct image_filler filler;
 };
 
 void image_host_init(struct image_host *h);
 void image_host_done(struct image_host *h);
-/* @cache is made when missing. Device nodes are only made when @devices. */
-int image_host_open(const char *cache, bool devices, struct image_host *ret, struct err *e);
+/* @cache is made when missing. Device nodes are only made when @devices. @by fills it, and later what image_cpus() makes. */
+int image_host_open(const char *cache, bool devices, const struct image_filler *by, struct image_host *ret,
+		    struct err *e);
 /*
  * A folder with what a sandbox of @cpus processors is shown: cpuinfo, stat, sys/. Made on first use since the machine
  * was started and kept with the skeleton. Returns its descriptor or -errno.

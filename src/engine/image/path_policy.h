@@ -1,11 +1,15 @@
-/* How the paths of a spec are opened: by what this process itself may open, or by what somebody has allowed (warden/policy.h). */
+/*
+ * How the paths of a spec are opened: with the rights of this process, or as an administrator allows
+ * (warden/policy.h).
+ */
 #pragma once
 #include "base/err.h"
 
-/* Both return an O_PATH descriptor or -errno. */
+/* The first two return an O_PATH descriptor or -errno. */
 struct env_policy {
 	int (*image)(const void *arg, const char *path, struct err *e);
 	int (*mount)(const void *arg, const char *path, struct err *e);
+	int (*device)(const void *arg, const char *name, struct err *e); /* 0: a sandbox may be given it */
 	const void *arg;
 };
 

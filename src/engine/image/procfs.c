@@ -1,6 +1,6 @@
+/* Writes the texts of /proc. */
 #include "engine/image/procfs.h"
 #include "base/base.h"
-#include "base/clock.h"
 
 #include <sched.h>
 #include <sys/sysinfo.h>
@@ -60,7 +60,10 @@ size_t procfs_meminfo(char *buf, size_t size, const struct procfs_memory *m)
 	if (m->limit && m->limit < total)
 		total = m->limit;
 	used = m->used < total ? m->used : total;
-	/* What the kernel drops when somebody needs the room. The figures were not read at one moment. */
+	/*
+	 * Memory that the kernel frees when it is needed. The values were not read at one moment, so the sum is
+	 * bounded.
+	 */
 	avail = total - used + m->active_file + m->inactive_file + m->slab_reclaimable;
 	avail = avail < total ? avail : total;
 	const struct {
@@ -92,12 +95,14 @@ size_t procfs_meminfo(char *buf, size_t size, const struct procfs_memory *m)
 		{ "CommitLimit:", total },
 		{ "Committed_AS:", used },
 	};
-	const int digits = snprintf(NULL, 0, "%llu", (unsigned long long)(total / 1024)), width = digits > 8 ? digits : 8;
+	const int digits = snprintf(NULL, 0, "%llu", (unsigned long long)(total / 1024)),
+		  width = digits > 8 ? digits : 8;
 	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
 		const uint64_t bytes = lines[i].bytes < total ? lines[i].bytes : total;
-		const int len = snprintf(buf + n, size - n, "%-16s%*llu kB\n", lines[i].name, width, (unsigned long long)(bytes / 1024));
+		const int len = snprintf(buf + n, size - n, "%-16s%*llu kB\n", lines[i].name, width,
+					 (unsigned long long)(bytes / 1024));
 
 		if (len < 0 || (size_t)len >= size - n)
 			break;
@@ -110,50 +115,8 @@ size_t procfs_cpu_max(char *buf, size_t size, uint32_t cpu_milli)
 {
 	/* As linux/cgroup_v1.c limits. */
 	const unsigned long long period = cpu_milli && cpu_milli < 10 ? 1000000 : 100000;
-	const int n = cpu_milli ? snprintf(buf, size, "%llu %llu\n", period * cpu_milli / 1000, period) : snprintf(buf, size, "max %llu\n", period);
+	const int n = cpu_milli ? snprintf(buf, size, "%llu %llu\n", period * cpu_milli / 1000, period) :
+				  snprintf(buf, size, "max %llu\n", period);
 
 	return n < 0 ? 0 : (size_t)n;
-}
-
-size_t procfs_stat(char *buf, size_t size, unsigned cpus)
-{
-	size_t n = (size_t)snprintf(buf, size, "cpu  0 0 0 0 0 0 0 0 0 0\n");
-
-	for (unsigned i = 0; i < cpus && n + 64 < size; i++)
-		n += (size_t)snprintf(buf + n, size - n, "cpu%u 0 0 0 0 0 0 0 0 0 0\n", i);
-	if (n + 96 < size)
-		n += (size_t)snprintf(buf + n, size - n,
-				      "intr 0\nctxt 0\nbtime %llu\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n",
-				      (unsigned long long)clock_booted_s());
-	return n;
-}
-
-size_t procfs_online(char *buf, size_t size, unsigned cpus)
-{
-	int n = cpus > 1 ? snprintf(buf, size, "0-%u\n", cpus - 1) : snprintf(buf, size, "0\n");
-
-	return n < 0 ? 0 : (size_t)n;
-}
-
-size_t procfs_cpuinfo(const char *host, char *buf, size_t size, unsigned cpus)
-{
-	size_t n = 0;
-	unsigned seen = 0;
-
-	while (*host && seen < cpus) {
-		const char *end = strstr(host, "\n\n");
-		size_t len = end ? (size_t)(end - host) + 2 : strlen(host);
-
-		if (n + len + 16 > size)
-			break;
-		if (!strncmp(host, "processor", 9)) {
-			size_t line = strcspn(host, "\n");
-
-			n += (size_t)snprintf(buf + n, size - n, "processor\t: %u", seen++);
-			memcpy(buf + n, host + line, len - line);
-			n += len - line;
-		}
-		host += len;
-	}
-	return n;
 }

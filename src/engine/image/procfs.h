@@ -1,4 +1,4 @@
-/* What /proc and /sys tell inside: the sandbox's own limits, never the host's size. */
+/* The files of /proc and /sys inside: the sandbox's own limits, never the host's size. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

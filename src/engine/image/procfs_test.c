@@ -40,7 +40,9 @@ TEST(a_mask_holds_as_many_as_asked_of_those_we_may_use)
 TEST(meminfo_tells_the_limit_and_what_is_left)
 {
 	char text[2048];
-	struct procfs_memory m = { .limit = 64 * MIB, .used = 24 * MIB, .cache = 12 * MIB, .active_file = 3 * MIB, .inactive_file = 5 * MIB };
+	struct procfs_memory m = {
+		.limit = 64 * MIB, .used = 24 * MIB, .cache = 12 * MIB, .active_file = 3 * MIB, .inactive_file = 5 * MIB
+	};
 	const size_t n = procfs_meminfo(text, sizeof(text), &m);
 
 	CHECK_EQ(n, strlen(text));

@@ -1,3 +1,4 @@
+/* Walks through the processes and descriptors of a sandbox, and measures what open files hold. */
 #include "engine/kernel_memory/files.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -19,33 +20,33 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define GROWN (6U << 20) /* bytes: worth a look */
+#define GROWN (6U << 20) /* growth in bytes that causes a look */
 #define GROWN_FAST (12U << 20)
-#define SLOW_NS 250000000ULL /* however little the machine lost */
-#define STARVED_NS 100000000ULL /* nobody came to take its turn */
-#define BUDGET_NS 20000000ULL /* of one walk: the watch looks at no other sandbox meanwhile */
-#define SHORT_NS 2000000ULL /* a walk that delays nobody */
-#define WHOLE_NS 2000000000ULL /* a walk that came to its end is of late */
+#define SLOW_NS 250000000ULL /* a look this often in any case */
+#define STARVED_NS 100000000ULL /* a sandbox has waited this long for its turn */
+#define BUDGET_NS 20000000ULL /* time for one walk: no other sandbox is looked at meanwhile */
+#define SHORT_NS 2000000ULL /* a walk up to this long delays nothing else */
+#define WHOLE_NS 2000000000ULL /* age up to which a complete walk counts as recent */
 #define ALL_DESCRIPTORS 32
 #define SOME_DESCRIPTORS 8
-#define FILTER_BYTES (128U << 10) /* one of 4,096 instructions; a task has 32,768 at most */
-#define FILTERS_MOST 8U /* of them a task */
-#define FILTERS_OURS 3U /* the warden's, the sandbox's, and one that an exec can have beside them */
-#define NAME_BYTES 88U /* of an entry of a listing, beside the name */
-#define NAME_USUAL 160U /* with it, and what the kernel rounds up */
+#define FILTER_BYTES (128U << 10) /* a filter of 4,096 instructions; a task has 32,768 instructions at most */
+#define FILTERS_MOST 8U /* filters of that size per task */
+#define FILTERS_OURS 3U /* the warden's, the sandbox's, and one that an exec can add */
+#define NAME_BYTES 88U /* bytes of an entry in a listing, without the name */
+#define NAME_USUAL 160U /* bytes with the name, and what the kernel rounds up */
 #define NAME_MOST 512U
-#define NAME_SIZE 20U /* by which a name makes a folder of tmpfs larger */
-#define NAMES_LEAST 1024U /* of a folder that is not measured yet */
-#define POS_MOST (1U << 24) /* beyond that it is no number of names */
-#define MEASURED 8 /* folders at a time, one of a sandbox */
-#define LONG_READ_NS 50000ULL /* of fdinfo: the inode has many locks */
+#define NAME_SIZE 20U /* bytes by which a name makes a folder of tmpfs larger */
+#define NAMES_LEAST 1024U /* assumed for a folder that is not measured yet */
+#define POS_MOST (1U << 24) /* a larger position is not a number of names */
+#define MEASURED 8 /* folders measured at the same time, one per sandbox */
+#define LONG_READ_NS 50000ULL /* a read of fdinfo that takes longer: the inode has many locks */
 #define LONG_READS 32
-#define OBJECT_MOST 288U /* of a descriptor that a walk has not come to */
+#define OBJECT_MOST 288U /* assumed for a descriptor that a walk has not reached */
 #define TEXT KERNEL_TEXT
 
-/* A folder that is measured, by a thread of its own. The host and the thread share it. */
+/* A folder that is measured by a thread of its own. The host and the thread share this. */
 struct measured {
-	unsigned refs; /* __atomic, as the next two */
+	unsigned refs; /* __atomic, as the next two members */
 	bool done, stop;
 	int fd;
 	uint64_t owner; /* kernel_files.id */
@@ -57,21 +58,20 @@ struct kernel_files_host {
 	struct measured *measured[MEASURED];
 	uint64_t ids;
 	struct kernel_machine machine;
-	uint64_t oldest; /* when the one was looked at that waits longest; UINT64_MAX: nobody does */
-	uint64_t walked_ns, cost_ns; /* the last walk that was long, or that nothing urged */
-	struct kernel_mounts mounts; /* of the sandbox that is walked */
-	struct kernel_locks *locks; /* those that no descriptor shows */
+	uint64_t oldest; /* when the sandbox that has waited longest was looked at; UINT64_MAX: none waits */
+	uint64_t walked_ns, cost_ns; /* the last walk that was long, or not urgent */
+	struct kernel_mounts mounts; /* mounts of the sandbox that is walked */
+	struct kernel_locks *locks; /* locks that no descriptor shows */
 	char text[TEXT];
 };
 
-/* What is kept for an open file, by the name of its kind. Others keep nothing, or it is counted. */
+/* Bytes for an open file, by the name of its kind. Other kinds take none, or are charged. */
 static const struct {
 	const char *name;
 	unsigned bytes;
 } objects[] = {
-	{ "[timerfd]", 288 },	   { "[eventfd]", 96 }, { "[signalfd]", 40 },
-	{ "[eventpoll]", 288 },	   { "inotify", 288 },	{ "[landlock-ruleset]", 288 },
-	{ "[fanotify]", 288 },
+	{ "[timerfd]", 288 }, { "[eventfd]", 96 },	     { "[signalfd]", 40 },  { "[eventpoll]", 288 },
+	{ "inotify", 288 },   { "[landlock-ruleset]", 288 }, { "[fanotify]", 288 },
 };
 
 struct kernel_files_host *kernel_files_host_new(const struct cgroup_host *c)
@@ -111,7 +111,7 @@ static void measured_unref(struct measured *m)
 	free(m);
 }
 
-/* Does not wait for threads that measure. */
+/* Does not wait for threads that still measure. */
 void kernel_files_host_free(struct kernel_files_host *h)
 {
 	if (!h)
@@ -150,11 +150,11 @@ struct walk {
 	struct kernel_files *f;
 	int pid; /* the sandbox's first process */
 	uint64_t until_ns;
-	bool mounts; /* are read */
+	bool mounts; /* ->mounts were read */
 	uint64_t random;
 	struct {
-		uint64_t link; /* its hash */
-		unsigned shift; /* of so many descriptors, as a power of 2, one is read */
+		uint64_t link; /* hash of the link's text */
+		unsigned shift; /* one of 2^shift descriptors is read */
 	} longs[LONG_READS];
 };
 
@@ -163,7 +163,7 @@ static bool walk_over(const struct walk *w)
 	return stopped(w->f) || clock_mono_ns() > w->until_ns;
 }
 
-/* What the kernel takes for an object of @n bytes. */
+/* The size that the kernel allocates for an object of @n bytes. */
 static uint64_t rounded(uint64_t n)
 {
 	uint64_t size = 8;
@@ -173,7 +173,10 @@ static uint64_t rounded(uint64_t n)
 	return n <= size * 3 / 4 && size > 64 && size <= 256 ? size * 3 / 4 : size;
 }
 
-/* The memory that one listing of the folder takes. It may wait long for those who change the folder, so it has its own thread. */
+/*
+ * Measures the memory that one listing of the folder takes. It may wait long for processes that change the folder, so
+ * it has its own thread.
+ */
 static void *measure_folder(void *arg)
 {
 	struct measured *m = arg;
@@ -181,7 +184,8 @@ static void *measure_folder(void *arg)
 	uint64_t bytes = 0;
 	ssize_t n;
 
-	while (!__atomic_load_n(&m->stop, __ATOMIC_SEQ_CST) && (n = syscall(SYS_getdents64, m->fd, text, sizeof(text))) > 0)
+	while (!__atomic_load_n(&m->stop, __ATOMIC_SEQ_CST) &&
+	       (n = syscall(SYS_getdents64, m->fd, text, sizeof(text))) > 0)
 		for (ssize_t at = 0; at < n;) {
 			const struct dirent64 *d = (const struct dirent64 *)(const void *)(text + at);
 
@@ -204,7 +208,7 @@ static struct kernel_files_folder *folder_find(struct kernel_files *f, uint64_t 
 	return NULL;
 }
 
-/* Takes what was measured for @f into its table. */
+/* Takes a finished measurement of @f into its table. */
 static void measured_take(struct kernel_files_host *h, struct kernel_files *f)
 {
 	for (unsigned i = 0; i < MEASURED; i++) {
@@ -222,7 +226,10 @@ static void measured_take(struct kernel_files_host *h, struct kernel_files *f)
 	}
 }
 
-/* A place for one more folder of the sandbox @owner. One that is done and was not taken belongs to a sandbox that has ended. NULL: none. */
+/*
+ * Finds a place for one more folder of the sandbox @owner. A finished measurement that was never taken belongs to a
+ * sandbox that has ended. NULL: no place.
+ */
 static struct measured **measured_place(struct kernel_files_host *h, uint64_t owner)
 {
 	struct measured **at = NULL;
@@ -264,8 +271,12 @@ static void measured_start(struct walk *w, int dir, const char *number, const st
 	pthread_attr_destroy(&a);
 }
 
-/* @pos: how many names were read. Measured again when the folder is larger by a quarter; until then its new names are long ones. */
-static uint64_t listing_of(struct walk *w, int dir, const char *number, const struct kernel_files_folder *now, uint64_t pos)
+/*
+ * @pos: how many names were read. The folder is measured again when it has grown by a quarter; until then new names
+ * count as long ones.
+ */
+static uint64_t listing_of(struct walk *w, int dir, const char *number, const struct kernel_files_folder *now,
+			   uint64_t pos)
 {
 	const struct kernel_files_folder *x = folder_find(w->f, now->dev, now->ino);
 	uint64_t names = now->size / NAME_SIZE;
@@ -288,15 +299,22 @@ static bool is_merged(struct walk *w, int fds, const char *number, const char *l
 		kernel_mounts_read(&w->h->mounts, w->pid);
 	w->mounts = true;
 	dev = kernel_mounts_overlay(&w->h->mounts, link);
-	if (!dev || fstatat(fds, number, &st, AT_STATX_DONT_SYNC) < 0 || !S_ISDIR(st.st_mode) || st.st_nlink != 1 || st.st_dev != dev)
+	if (!dev || fstatat(fds, number, &st, AT_STATX_DONT_SYNC) < 0 || !S_ISDIR(st.st_mode) || st.st_nlink != 1 ||
+	    st.st_dev != dev)
 		return false;
 	*ret = (struct kernel_files_folder){ .dev = dev, .ino = st.st_ino, .size = (uint64_t)st.st_size + 1 };
 	return true;
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------------------------ */
+/*
+ * Reads @number of the folder fdinfo: how far it has been read, its locks, and the length of its queue, each of which
+ * counts @times.
+ */
 
-/* Reads @number of the folder fdinfo: how far it has been read, its locks, and what waits in its queue, each of which counts @times. */
+/*
+ * Reads @number of the folder fdinfo: how far it has been read, its locks, and the length of its queue, each of which
+ * counts @times.
+ */
 static uint64_t read_info(struct walk *w, int info, const char *number, unsigned times)
 {
 	AUTO_CLOSE int fd = openat(info, number, O_RDONLY | O_CLOEXEC);
@@ -318,9 +336,10 @@ static uint64_t read_info(struct walk *w, int info, const char *number, unsigned
 }
 
 /*
- * The locks of a descriptor. /proc/locks would wait for all that lock. Of a table with many descriptors: some, which the program
- * cannot foresee. The kernel goes through all locks of the file, whoever holds them. So of a file where that took long and found
- * nothing, fewer and fewer descriptors are read, and each counts for more.
+ * Counts the locks of a descriptor. Reading /proc/locks would delay all processes that lock. Of a table with many
+ * descriptors only some are read, which the program cannot foresee. The kernel goes through all locks of the file for
+ * each of them. So for a file where that took long and found nothing, fewer and fewer descriptors are read, and each
+ * counts for more.
  */
 static void walk_locks(struct walk *w, int info, const char *number, const char *link)
 {
@@ -380,8 +399,8 @@ static unsigned status_field(const char *text, const char *key)
 }
 
 /*
- * True once for each table of descriptors: threads, and processes by CLONE_FILES, share one. Where the kernel has no kcmp, a
- * thread has that of its process.
+ * True once for each table of descriptors: threads, and processes made with CLONE_FILES, share one. Where the kernel
+ * has no kcmp, a thread counts as having its process's table.
  */
 static bool table_is_new(struct kernel_files *f, int pid, int tid)
 {
@@ -397,7 +416,7 @@ static bool table_is_new(struct kernel_files *f, int pid, int tid)
 			return false;
 		if (r < 0 && errno != ESRCH)
 			return tid == pid;
-		if (r < 0) { /* that one has ended, or this one, which has no descriptors then */
+		if (r < 0) { /* one of the two has ended; if it is this one, it has no descriptors */
 			memmove(&f->table[mid], &f->table[mid + 1], (--f->ntables - mid) * sizeof(f->table[0]));
 			high--;
 		} else if (r == 1) {
@@ -413,7 +432,7 @@ static bool table_is_new(struct kernel_files *f, int pid, int tid)
 	return true;
 }
 
-/* From ->at on. False: the walk is over before the end. */
+/* Continues at ->at. False: the time was over before the end. */
 static bool walk_descriptors(struct walk *w, int pid, int tid)
 {
 	struct kernel_files *f = w->f;
@@ -431,7 +450,7 @@ static bool walk_descriptors(struct walk *w, int pid, int tid)
 		seekdir(dir, f->at);
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/fdinfo", pid, tid);
 	info = openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	/* Too many are too many: how many does not matter, but how soon does. */
+	/* Above the limit the exact number does not matter, but a quick result does. */
 	while (!over && f->sum.locks <= KERNEL_LOCKS_MOST && (d = readdir(dir))) {
 		if (isdigit((unsigned char)d->d_name[0]))
 			walk_descriptor(w, dirfd(dir), info, d->d_name);
@@ -442,7 +461,7 @@ static bool walk_descriptors(struct walk *w, int pid, int tid)
 	return !over;
 }
 
-/* Filters of others that this task has got by fork count again: nothing tells them from its own. */
+/* Filters that this task has inherited by fork count again: they cannot be told from its own. */
 static bool walk_task(struct walk *w, int pid, int tid)
 {
 	struct kernel_files *f = w->f;
@@ -465,7 +484,7 @@ static bool walk_task(struct walk *w, int pid, int tid)
 	return walk_descriptors(w, pid, tid);
 }
 
-/* From where the last walk was cut. False: it is cut again. */
+/* Continues where the last walk was cut. False: it is cut again. */
 static bool walk_process(struct walk *w, int pid)
 {
 	__attribute__((cleanup(kernel_ids_done))) struct kernel_ids tasks = { 0 };
@@ -473,7 +492,7 @@ static bool walk_process(struct walk *w, int pid)
 	const uint64_t began = clock_mono_ns();
 
 	kernel_tasks_of(pid, &tasks);
-	w->until_ns += clock_mono_ns() - began; /* else one with very many threads would never get further */
+	w->until_ns += clock_mono_ns() - began; /* otherwise a process with very many threads would never get further */
 	for (size_t i = 0; i < tasks.n; i++) {
 		if (f->pid == pid && tasks.id[i] < f->tid)
 			continue;
@@ -511,7 +530,7 @@ static bool walk_sandbox(struct walk *w, int base, const char *name, unsigned de
 	return true;
 }
 
-/* Descriptors in a task's table. Before Linux 6.2 the folder has no size: then as many as the table has room for. */
+/* The number of descriptors in a task's table. Before Linux 6.2 the folder has no size: then the table's capacity. */
 static uint64_t descriptors_of(struct kernel_files_host *h, int pid, int tid)
 {
 	struct stat st;
@@ -526,7 +545,7 @@ static uint64_t descriptors_of(struct kernel_files_host *h, int pid, int tid)
 	return kernel_text_of(AT_FDCWD, path, h->text, sizeof(h->text)) > 0 ? status_field(h->text, "\nFDSize:\t") : 0;
 }
 
-uint64_t kernel_files_open(const struct kernel_look *l)
+uint64_t kernel_files_open(struct kernel_look *l)
 {
 	__attribute__((cleanup(kernel_ids_done))) struct kernel_ids pids = { 0 };
 	struct kernel_files_host *h = l->files_host;
@@ -536,13 +555,15 @@ uint64_t kernel_files_open(const struct kernel_look *l)
 
 	if (h->cgroups->base[v2 ? 0 : CGROUP_MEMORY] < 0)
 		return 0;
-	kernel_processes_of(h->cgroups->base[v2 ? 0 : CGROUP_MEMORY], l->cgroup->name, v2 ? 2 : 0, h->text, sizeof(h->text), &pids);
+	kernel_processes_of(h->cgroups->base[v2 ? 0 : CGROUP_MEMORY], l->cgroup->name, v2 ? 2 : 0, h->text,
+			    sizeof(h->text), &pids);
 	for (size_t i = 0; i < pids.n; i++) {
 		__attribute__((cleanup(kernel_ids_done))) struct kernel_ids tasks = { 0 };
 
 		kernel_tasks_of(pids.id[i], &tasks);
 		for (size_t k = 0; k < tasks.n; k++)
-			n += table_is_new(&seen, pids.id[i], tasks.id[k]) ? descriptors_of(h, pids.id[i], tasks.id[k]) : 0;
+			if (table_is_new(&seen, pids.id[i], tasks.id[k]))
+				n += descriptors_of(h, pids.id[i], tasks.id[k]);
 	}
 	return n;
 }
@@ -552,7 +573,7 @@ static uint64_t at_most(uint64_t bytes, int64_t lost)
 	return lost <= 0 ? 0 : bytes < (uint64_t)lost ? bytes : (uint64_t)lost;
 }
 
-/* Worth to be looked at again soon, whatever others have given back meanwhile. */
+/* Whether to look again soon, even if others have freed memory meanwhile. */
 static bool has_much(const struct kernel_files *f)
 {
 	return f->locks + f->listed + f->descriptors > GROWN;
@@ -564,9 +585,9 @@ static uint64_t larger(uint64_t a, uint64_t b)
 }
 
 /*
- * What pipes keep beside what is counted: not more than they have buffers for, and not more than the machine has lost since they
- * held little. Descriptors that were sent and not received cannot be seen: each may be a pipe. Where a walk was cut, what it has
- * not come to holds as much as what it has seen, and an eighth may have come since.
+ * Estimates what pipes hold beside what is charged: at most what their buffers allow, and at most what the machine has
+ * lost since they held little. Descriptors that were sent and not received cannot be seen: each may be a pipe. Where a
+ * walk was cut, the rest is assumed to hold as much as the part seen, plus an eighth for new ones.
  */
 static void add_pipes(struct kernel_files *f, int64_t have)
 {
@@ -588,15 +609,15 @@ static void add_pipes(struct kernel_files *f, int64_t have)
 }
 
 /*
- * What descriptors may hold that a walk has not come to, of @open in all: a program with millions of them must not outrun it. Not
- * more than the machine has lost.
+ * Estimates what descriptors hold that a walk has not reached, of @open in all: a program with millions of them must
+ * not escape the limit. At most what the machine has lost.
  */
 static uint64_t not_walked(const struct kernel_files *f, uint64_t open, int64_t have)
 {
 	return open > f->sum.seen ? at_most((open - f->sum.seen) * OBJECT_MOST, have - f->least) : 0;
 }
 
-/* The figures after a walk; after a cut one, of a sandbox with @open descriptors, none is less than before. */
+/* Updates the figures after a walk; after a cut one, of a sandbox with @open descriptors, no figure decreases. */
 static void figures(struct kernel_files_host *h, struct kernel_files *f, uint64_t open, int64_t have)
 {
 	const uint64_t both = f->sum.listings < f->listed ? f->sum.listings : f->listed;
@@ -604,11 +625,14 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, uint64_
 	uint64_t filters;
 
 	f->least_code = code < f->least_code ? code : f->least_code;
-	/* How long a filter is cannot be seen, nor how many tasks share it. */
+	/* The length of a filter cannot be seen, nor how many tasks share it. */
 	filters = at_most(at_most(f->sum.filters, have - f->least), code - f->least_code);
 	f->shown = f->cut ? larger(f->shown, f->sum.locks) : f->sum.locks;
 	f->shared = f->cut ? larger(f->shared, f->sum.shared) : f->sum.shared;
-	/* Opens that saw the same names share a list. Those of programs that read and close are gone at the next look. */
+	/*
+	 * Opens that saw the same names share a listing. Listings of programs that read and close are gone at the next
+	 * look.
+	 */
 	f->listings = f->cut ? larger(f->listings, both) : both;
 	f->listed = f->cut ? larger(f->listed, f->sum.listings) : f->sum.listings;
 	f->objects = f->cut ? larger(f->objects, f->sum.objects + not_walked(f, open, have)) : f->sum.objects;
@@ -620,8 +644,9 @@ static void figures(struct kernel_files_host *h, struct kernel_files *f, uint64_
 }
 
 /*
- * A look into /proc/locks delays all that lock. So descriptors first, and only what they do not explain is looked for there at once.
- * What others give back may hide that a sandbox takes more: so now and then in any case.
+ * Reading /proc/locks delays all processes that lock. So descriptors come first, and only growth that they do not
+ * explain causes such a read at once. Memory that others free may hide that a sandbox takes more: so it is read now and
+ * then in any case.
  */
 static enum kernel_locks_when when_to_look(struct kernel_files *f, uint64_t now, int64_t lost, int64_t grown)
 {
@@ -635,8 +660,8 @@ static enum kernel_locks_when when_to_look(struct kernel_files *f, uint64_t now,
 	return f->hid_ns && now - f->hid_ns < WHOLE_NS ? KERNEL_LOCKS_NOW : KERNEL_LOCKS_SOON;
 }
 
-/* Locks that no descriptor shows. @grown: what the machine has lost of late. */
-static void look_for_hidden(const struct kernel_look *l, int base, uint64_t now, int64_t grown)
+/* Searches for locks that no descriptor shows. @grown: what the machine has lost recently. */
+static void look_for_hidden(struct kernel_look *l, int base, uint64_t now, int64_t grown)
 {
 	struct kernel_files_host *h = l->files_host;
 	struct kernel_files *f = l->files;
@@ -650,37 +675,41 @@ static void look_for_hidden(const struct kernel_look *l, int base, uint64_t now,
 	if (kernel_locks_news(h->locks, &f->hidden)) {
 		kernel_mounts_read(&h->mounts, l->pid);
 		o.ndevices = kernel_mounts_own(&h->mounts, dev, ARRAY_LEN(dev));
-		kernel_processes_of(base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0, h->text, sizeof(h->text), &pids);
+		kernel_processes_of(base, l->cgroup->name, h->cgroups->version == 2 ? 2 : 0, h->text, sizeof(h->text),
+				    &pids);
 		o.pid = pids.id;
 		o.npids = pids.n;
 		kernel_locks_assign(h->locks, &o, &f->hidden);
 	}
-	shown = (struct kernel_locks_shown){ .all = f->shown, .shared = f->shared < f->shown ? f->shared : f->shown,
+	shown = (struct kernel_locks_shown){ .all = f->shown,
+					     .shared = f->shared < f->shown ? f->shared : f->shown,
 					     .whole = f->whole_ns && f->whole_ns + WHOLE_NS > clock_mono_ns() };
 	f->locks = kernel_locks_bytes_of(&f->hidden, &shown);
 	f->hid_ns = f->locks > f->shown ? now : f->hid_ns;
 }
 
-static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int64_t grown)
+static void walk_if_due(struct kernel_look *l, int base, uint64_t now, int64_t grown)
 {
 	struct kernel_files_host *h = l->files_host;
 	struct kernel_files *f = l->files;
 	struct walk w = { .h = h, .f = f, .pid = l->pid, .random = now };
-	bool urgent, shared;
-	unsigned rest;
+	bool urgent = grown >= (int64_t)GROWN || has_much(f), shared;
+	unsigned rest = 19;
 
-	urgent = grown >= (int64_t)GROWN || has_much(f);
-	rest = grown >= (int64_t)GROWN_FAST || has_much(f) || (f->cut && h->machine.have - f->least_pipes >= (int64_t)GROWN_FAST) ? 3 : 19;
+	if (grown >= (int64_t)GROWN_FAST || has_much(f) ||
+	    (f->cut && h->machine.have - f->least_pipes >= (int64_t)GROWN_FAST))
+		rest = 3;
 	if (f->cut && grown >= (int64_t)GROWN_FAST)
-		rest = 1; /* what it takes may be in the part that the walk has not come to */
+		rest = 1; /* the growth may be in the part that the walk has not reached */
 	f->due_ns = urgent || f->cut ? now + 1 : 0;
 	if (now < f->looked_ns + f->cost_ns * rest || (!urgent && !f->cut && now - f->looked_ns < SLOW_NS)) {
 		f->due_ns = f->due_ns ? f->looked_ns + f->cost_ns * rest : 0;
 		return;
 	}
-	/* One after the other, if they are many: the one that waits longest is next. */
+	/* Urgent walks take turns if they are many: the sandbox that waits longest is next. */
 	shared = !urgent || f->cost_ns > SHORT_NS;
-	if (shared && (now < h->walked_ns + h->cost_ns * rest || (f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS))) {
+	if (shared &&
+	    (now < h->walked_ns + h->cost_ns * rest || (f->looked_ns > h->oldest && now - h->walked_ns < STARVED_NS))) {
 		h->oldest = f->looked_ns < h->oldest ? f->looked_ns : h->oldest;
 		return;
 	}
@@ -697,7 +726,35 @@ static void walk_if_due(const struct kernel_look *l, int base, uint64_t now, int
 	}
 }
 
-void kernel_files_look(const struct kernel_look *l)
+static int64_t smaller(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What was taken before the first look is found by the first walk, which comes at once. */
+static void files_begin(struct kernel_files_host *h, struct kernel_files *f, uint64_t now)
+{
+	f->id = ++h->ids;
+	f->least = f->least_pipes = h->machine.have;
+	f->least_code = kernel_machine_code(&h->machine);
+	f->hidden.since_ns = f->looked_ns = now;
+	if (!f->seen)
+		return;
+	f->least = smaller(f->least, f->seen->files);
+	f->least_pipes = smaller(f->least_pipes, f->seen->pipes);
+	f->least_code = smaller(f->least_code, f->seen->code);
+	h->machine.least_code = smaller(h->machine.least_code, f->seen->machine);
+	f->looked_ns = 1;
+}
+
+void kernel_files_base(struct kernel_look *l, struct kernel_base *ret)
+{
+	const struct kernel_files *f = l->files;
+
+	*ret = (struct kernel_base){ f->least, f->least_pipes, f->least_code, l->files_host->machine.least_code };
+}
+
+void kernel_files_look(struct kernel_look *l)
 {
 	struct kernel_files_host *h = l->files_host;
 	struct kernel_files *f = l->files;
@@ -708,12 +765,8 @@ void kernel_files_look(const struct kernel_look *l)
 	if (base < 0 || stopped(f))
 		return;
 	kernel_machine_read(&h->machine, now);
-	if (!f->looked_ns) {
-		f->id = ++h->ids;
-		f->least = f->least_pipes = h->machine.have;
-		f->least_code = kernel_machine_code(&h->machine);
-		f->hidden.since_ns = f->looked_ns = now;
-	}
+	if (!f->looked_ns)
+		files_begin(h, f, now);
 	f->least = h->machine.have < f->least ? h->machine.have : f->least;
 	add_pipes(f, h->machine.have);
 	grown = kernel_machine_growth(&h->machine, now);
@@ -721,26 +774,26 @@ void kernel_files_look(const struct kernel_look *l)
 	look_for_hidden(l, base, now, grown);
 }
 
-int kernel_locks_bytes(const struct kernel_look *l, uint64_t *ret)
+int kernel_locks_bytes(struct kernel_look *l, uint64_t *ret)
 {
 	kernel_files_look(l);
 	*ret = l->files->locks;
 	return 0;
 }
 
-int kernel_listings_bytes(const struct kernel_look *l, uint64_t *ret)
+int kernel_listings_bytes(struct kernel_look *l, uint64_t *ret)
 {
 	*ret = l->files->listings;
 	return 0;
 }
 
-int kernel_descriptors_bytes(const struct kernel_look *l, uint64_t *ret)
+int kernel_descriptors_bytes(struct kernel_look *l, uint64_t *ret)
 {
 	*ret = l->files->descriptors;
 	return 0;
 }
 
-int kernel_filters_bytes(const struct kernel_look *l, uint64_t *ret)
+int kernel_filters_bytes(struct kernel_look *l, uint64_t *ret)
 {
 	*ret = l->files->filters;
 	return 0;

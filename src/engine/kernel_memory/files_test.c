@@ -18,7 +18,7 @@
 #define LOCKS 12000
 #define LOCKS_EACH 500
 
-/* A folder that looks like a group of version 2 with one process. */
+/* A folder that looks like a version 2 group with one process. */
 struct place {
 	char path[64];
 	struct cgroup_host host;
@@ -35,7 +35,9 @@ static bool put_process(const struct place *p, int pid)
 
 static bool make(struct place *p)
 {
-	*p = (struct place){ .path = "/var/tmp/cloche-kernel-files-test-XXXXXX", .host = { .version = 2 }, .group = { .name = "box", .parked = true } };
+	*p = (struct place){ .path = "/var/tmp/cloche-kernel-files-test-XXXXXX",
+			     .host = { .version = 2 },
+			     .group = { .name = "box", .parked = true } };
 	p->host.base[0] = mkdtemp(p->path) ? open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	p->files = kernel_files_host_new(&p->host);
 	return p->files && mkdirat(p->host.base[0], "box", 0700) == 0;
@@ -50,7 +52,7 @@ static void done(struct place *p)
 	CHECK_EQ(rmdir(p->path), 0);
 }
 
-/* A process with @n descriptors of an eventfd, or as many as it may have. -1: it did not start. */
+/* Starts a process with @n descriptors of an eventfd, or as many as it may have. -1: it did not start. */
 static pid_t holder(int n, int *ret_n)
 {
 	int pipefd[2], have = 0;
@@ -85,11 +87,11 @@ static void end(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-/* Locks on a file system that only this process has mounted. */
+/* Sets locks on a file system that only this process has mounted. */
 static bool lock_in_own_file_system(void)
 {
-	if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-	    mount("none", "/tmp", "tmpfs", 0, NULL) < 0)
+	if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) < 0 ||
+	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("none", "/tmp", "tmpfs", 0, NULL) < 0)
 		return false;
 	for (unsigned i = 0; i < LOCKS / LOCKS_EACH; i++) {
 		struct flock l = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1 };
@@ -97,7 +99,7 @@ static bool lock_in_own_file_system(void)
 		int fd;
 
 		snprintf(path, sizeof(path), "/tmp/%u", i);
-		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* open as long as the process is there */
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* kept open for the life of the process */
 		for (; l.l_start < 2 * LOCKS_EACH; l.l_start += 2)
 			if (fcntl(fd, F_OFD_SETLK, &l) < 0)
 				return false;
@@ -105,7 +107,7 @@ static bool lock_in_own_file_system(void)
 	return true;
 }
 
-/* -1: it did not start, or has no file system of its own. */
+/* Starts a process that does that. -1: it did not start, or has no file system of its own. */
 static pid_t locker(void)
 {
 	int pipefd[2];
@@ -130,7 +132,7 @@ static pid_t locker(void)
 }
 
 /* Looks until locks are found on its own file systems, 60 s at most. */
-static bool look_for_locks(const struct kernel_look *l)
+static bool look_for_locks(struct kernel_look *l)
 {
 	for (int i = 0; i < 12000 && l->files->hidden.own < (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES; i++) {
 		kernel_files_look(l);
@@ -139,8 +141,11 @@ static bool look_for_locks(const struct kernel_look *l)
 	return l->files->hidden.own >= (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES;
 }
 
-/* Looks until one more walk has come to its end, 60 s at most; how often it was cut before: where 20 ms are enough, never. -1: it has not. */
-static int look(const struct kernel_look *l)
+/*
+ * Looks until one more walk is complete, 60 s at most; returns how often it was cut before: never, where 20 ms are
+ * enough. -1: it is not complete.
+ */
+static int look(struct kernel_look *l)
 {
 	uint64_t last = l->files->looked_ns;
 	int cuts = 0;
@@ -210,7 +215,46 @@ TEST(a_group_that_is_used_again_starts_with_no_figures)
 	done(&p);
 }
 
-/* The number of a file system's device is used again as soon as it has ended: what was listed before is another sandbox's, or another warden's. */
+/* Memory that a sandbox took before cloche-watch was restarted still counts, and is searched for at once. */
+TEST(what_was_counted_from_is_kept_by_a_process_that_looks_in_the_place_of_another)
+{
+	struct kernel_files first = { 0 }, second = { 0 };
+	struct kernel_base base, kept;
+	struct place p;
+	struct kernel_look l = { .host = &p.host, .cgroup = &p.group, .files = &first };
+	int n = 0;
+	pid_t pid;
+
+	CHECK(make(&p));
+	l.files_host = p.files;
+	pid = l.pid = holder(500, &n);
+	CHECK(pid > 0 && n == 500 && put_process(&p, pid));
+	kernel_files_look(&l);
+	CHECK_EQ(first.objects, 0); /* the first look at an unknown sandbox sets the clock */
+	kernel_files_base(&l, &base);
+	base.files -= 64 * MIB;
+	base.pipes -= 32 * MIB;
+	base.code -= MIB;
+	base.machine -= 2 * MIB;
+	kernel_files_host_free(p.files);
+	l.files_host = p.files = kernel_files_host_new(&p.host);
+	second.seen = &base;
+	l.files = &second;
+	kernel_files_look(&l);
+	CHECK_EQ(second.objects, 500 * EVENTFD_BYTES);
+	kernel_files_base(&l, &kept);
+	CHECK(kept.files == base.files && kept.pipes == base.pipes && kept.code == base.code &&
+	      kept.machine == base.machine);
+	end(pid);
+	kernel_files_done(&first);
+	kernel_files_done(&second);
+	done(&p);
+}
+
+/*
+ * The device number of a file system is reused as soon as it has ended: earlier locks on it belong to another sandbox,
+ * or another warden.
+ */
 TEST(locks_that_were_listed_before_a_sandbox_was_there_are_not_its_own)
 {
 	struct kernel_files first = { 0 }, second = { 0 };
@@ -235,7 +279,7 @@ TEST(locks_that_were_listed_before_a_sandbox_was_there_are_not_its_own)
 	CHECK(put_process(&p, pid));
 	kernel_files_look(&l);
 	CHECK_EQ(second.hidden.own, 0);
-	CHECK(look_for_locks(&l)); /* in a sample since then */
+	CHECK(look_for_locks(&l)); /* in a later sample */
 	end(pid);
 	end(other);
 	kernel_files_done(&first);

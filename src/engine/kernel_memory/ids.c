@@ -1,3 +1,4 @@
+/* Reads the ids of processes and threads from /proc and from groups. */
 #include "engine/kernel_memory/ids.h"
 #include "base/base.h"
 #include "base/fd.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define TASKS_MOST (1U << 22) /* as many as the kernel has */
+#define TASKS_MOST (1U << 22) /* the kernel's maximum */
 
 void kernel_ids_done(struct kernel_ids *x)
 {

@@ -1,3 +1,4 @@
+/* Takes samples of /proc/locks in a thread, and finds the owners of the locks in them. */
 #include "engine/kernel_memory/locks.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -16,43 +17,43 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define PAGE 4096U /* as much as the kernel tells at a time */
-#define FIRST (256U << 10) /* bytes of /proc/locks: the first place where its end is looked for */
-#define LAST (6U << 20) /* beyond that nothing is read: a read there takes a tenth of a second */
-#define LINE 52U /* bytes, about */
+#define PAGE 4096U /* bytes that the kernel returns at a time */
+#define FIRST (256U << 10) /* bytes of /proc/locks: the first position at which its end is searched for */
+#define LAST (6U << 20) /* nothing is read above this position: a read there takes a tenth of a second */
+#define LINE 52U /* approximate bytes of a line */
 #define SOON_NS 100000000ULL
 #define SLOW_NS 1000000000ULL
-#define REST 4 /* so many times as long as it took, nothing is read */
-#define MAPS_NS 1000000000ULL /* for the mappings of a sandbox */
-#define SETTLED_NS 60000000ULL /* no other sandbox has been asked for its mappings */
-#define FRESH_NS 100000000ULL /* what was found counts at the next looks, not later */
+#define REST 4 /* after a read, the thread rests this many times its duration */
+#define MAPS_NS 1000000000ULL /* time for reading the mappings of a sandbox */
+#define SETTLED_NS 60000000ULL /* since then no mappings of another sandbox were read */
+#define FRESH_NS 100000000ULL /* results count at the looks within this time only */
 #define ENDED_NS 300000000ULL
 #define UNSURE (2U << 20)
-#define TIMES 4 /* until the next look as many more may come */
+#define TIMES 4 /* as many more may come until the next look */
 
-/* What some places of /proc/locks show. */
+/* A sample of some places of /proc/locks. */
 struct sample {
 	uint64_t began_ns;
-	uint64_t count; /* locks of the machine, about */
-	uint64_t memfds; /* the device they are on */
+	uint64_t count; /* approximate number of locks on the machine */
+	uint64_t memfds; /* device number of memfds */
 	unsigned n;
 	struct kernel_lock lock[KERNEL_LOCKS_LINES];
-	bool found[KERNEL_LOCKS_LINES]; /* whose it is, is known */
+	bool found[KERNEL_LOCKS_LINES]; /* its owner is known */
 };
 
-/* /proc/locks, open all the time: tests count descriptors. */
+/* /proc/locks, kept open: tests count descriptors. */
 struct list {
 	unsigned refs; /* __atomic */
 	int fd;
 };
 
-/* Work of the thread. It and struct kernel_locks share it. */
+/* A task of the thread, shared with struct kernel_locks. */
 struct job {
 	struct list *list;
 	unsigned refs; /* __atomic, as the next two */
 	bool done, stop;
 	uint64_t began_ns, ended_ns;
-	uint64_t owner; /* 0: a sample is to be taken; else: its mappings are to be read */
+	uint64_t owner; /* 0: take a sample; else: read the mappings of this sandbox */
 	int *pid;
 	size_t npids;
 	struct sample s;
@@ -60,13 +61,13 @@ struct job {
 
 struct kernel_locks {
 	struct list *list;
-	struct job *job; /* NULL: none is under way */
+	struct job *job; /* the present task; NULL: none */
 	struct sample s;
-	uint64_t sample; /* its number; 0: none yet */
-	uint64_t memfds; /* the device they are on; 0: not known */
-	uint64_t ended_ns, cost_ns; /* of the last sample */
-	uint64_t assigned_ns; /* when something was found out about it last */
-	struct job *maps; /* done, for its owner to take. NULL: none */
+	uint64_t sample; /* number of the sample; 0: none yet */
+	uint64_t memfds; /* device number of memfds; 0: unknown */
+	uint64_t ended_ns, cost_ns; /* end and duration of the last sample */
+	uint64_t assigned_ns; /* when an owner was last found */
+	struct job *maps; /* finished mappings that were not taken yet. NULL: none */
 };
 
 /* ---- lines ------------------------------------------------------------------------------------------------------ */
@@ -78,7 +79,7 @@ bool kernel_lock_parse(const char *line, struct kernel_lock *ret)
 	char kind[8], hint[12], how[8];
 	long pid;
 
-	/* "12: POSIX  ADVISORY  WRITE 4711 fe:00:123 0 EOF"; "12: -> …" waits for one. */
+	/* "12: POSIX  ADVISORY  WRITE 4711 fe:00:123 0 EOF"; "12: -> …" is a process that waits for one. */
 	if (sscanf(line, "%*d: %7[A-Z] %11s %7s %ld %x:%x:%llu ", kind, hint, how, &pid, &major, &minor, &ino) != 7)
 		return false;
 	*ret = (struct kernel_lock){ .dev = makedev(major, minor), .ino = ino, .ofd = !strcmp(kind, "OFDLCK") };
@@ -116,7 +117,7 @@ static void job_unref(struct job *j)
 	free(j);
 }
 
-/* Takes the whole lines of a place; @cut: the first may be half a line. Returns the bytes of these lines. */
+/* Adds the complete lines of a place; @cut: the first may be incomplete. Returns the bytes of these lines. */
 static size_t sample_add(struct sample *s, char *text, bool cut)
 {
 	char *p = cut ? strchr(text, '\n') : text, *end;
@@ -140,7 +141,7 @@ static ssize_t place(int fd, char *text, uint64_t at)
 	return n;
 }
 
-/* The number of locks, as the allocator tells it; 0: it does not tell. */
+/* The number of locks according to the allocator; 0: unknown. */
 static uint64_t allocated(void)
 {
 	FILE *f = fopen("/proc/slabinfo", "re");
@@ -155,7 +156,7 @@ static uint64_t allocated(void)
 	return n;
 }
 
-/* A position that is about the end of the file, not before it, or LAST. */
+/* A position near the end of the file, not before it, or LAST. */
 static uint64_t end_of(const struct job *j, int fd, char *text)
 {
 	const uint64_t n = allocated();
@@ -179,10 +180,10 @@ static void take_sample(struct job *j)
 	char text[PAGE + 1];
 
 	if (fd < 0 || place(fd, text, KERNEL_LOCKS_WORTH / KERNEL_LOCK_BYTES * LINE) <= 0)
-		return; /* few */
+		return; /* a short file is read whole */
 	end = end_of(j, fd, text);
 	for (unsigned i = 0; i < KERNEL_LOCKS_PAGES && !__atomic_load_n(&j->stop, __ATOMIC_SEQ_CST); i++) {
-		/* One in each part, at a position that is not known before. */
+		/* One place in each part, at a random position. */
 		random = random * 6364136223846793005ULL + 1442695040888963407ULL;
 		if (place(fd, text, end / KERNEL_LOCKS_PAGES * i + (random >> 33) % (end / KERNEL_LOCKS_PAGES)) <= 0)
 			continue;
@@ -199,7 +200,8 @@ static void sample_found(struct sample *s, uint64_t dev, uint64_t ino)
 }
 
 /*
- * Memfds only: other files that a sandbox shares are mapped by others, too. Reading may wait for a process that changes its mappings.
+ * Memfds only: other shared files are mapped by several sandboxes. Reading may wait for a process that changes its
+ * mappings.
  */
 static void read_maps(struct job *j)
 {
@@ -212,7 +214,8 @@ static void read_maps(struct job *j)
 
 		snprintf(path, sizeof(path), "/proc/%d/maps", j->pid[i]);
 		f = fopen(path, "re");
-		while (f && fgets(line, sizeof(line), f) && clock_mono_ns() < until && !__atomic_load_n(&j->stop, __ATOMIC_SEQ_CST))
+		while (f && fgets(line, sizeof(line), f) && clock_mono_ns() < until &&
+		       !__atomic_load_n(&j->stop, __ATOMIC_SEQ_CST))
 			if (kernel_lock_parse_map(line, &dev, &ino) && dev == j->s.memfds && ino != last)
 				sample_found(&j->s, dev, last = ino);
 		if (f)
@@ -225,7 +228,7 @@ static void *work(void *arg)
 	struct job *j = arg;
 
 	sys_test_spare();
-	setpriority(PRIO_PROCESS, 0, -15); /* this thread: others wait for what it holds */
+	setpriority(PRIO_PROCESS, 0, -15); /* this thread goes first, since others wait for the lock that it holds */
 	if (j->owner)
 		read_maps(j);
 	else
@@ -278,7 +281,7 @@ struct kernel_locks *kernel_locks_new(void)
 		return NULL;
 	}
 	k->memfds = device_of_memfds();
-	k->ended_ns = clock_mono_ns(); /* what does not run for long is looked for when memory grows */
+	k->ended_ns = clock_mono_ns(); /* a sandbox with a short life is only searched when memory grows */
 	k->list->refs = 1;
 	k->list->fd = openat(AT_FDCWD, "/proc/locks", O_RDONLY | O_CLOEXEC);
 	return k;
@@ -318,7 +321,7 @@ static void take(struct kernel_locks *k)
 	job_unref(j);
 }
 
-/* Bytes that a line of the sample stands for. */
+/* The bytes that a line of the sample stands for. */
 static uint64_t weight(const struct sample *s, uint64_t lines)
 {
 	return s->n ? s->count * KERNEL_LOCK_BYTES / s->n * lines : 0;
@@ -329,7 +332,7 @@ static bool worth(const struct sample *s)
 	return s->count * KERNEL_LOCK_BYTES >= KERNEL_LOCKS_WORTH;
 }
 
-/* Those of memfds whose sandbox is not known yet. */
+/* The bytes of memfds without a known owner. */
 static uint64_t nobodys(const struct sample *s)
 {
 	uint64_t n = 0;
@@ -348,7 +351,7 @@ void kernel_locks_start(struct kernel_locks *k, enum kernel_locks_when when)
 	take(k);
 	if (k->job || now < k->ended_ns + (rest > least ? rest : least))
 		return;
-	/* Others that run may not have been asked for their mappings. */
+	/* Mappings of other running sandboxes may still have to be read. */
 	if (now < k->assigned_ns + SETTLED_NS && nobodys(&k->s) >= KERNEL_LOCKS_WORTH)
 		return;
 	j = calloc(1, sizeof(*j));
@@ -375,7 +378,7 @@ static uint64_t assign_own(struct sample *s, const struct kernel_locks_owner *o)
 	return weight(s, n);
 }
 
-/* The thread looks for files that @o has mapped. False: it is busy. */
+/* Has the thread search files that @o has mapped. False: it is busy. */
 static bool start_maps(struct kernel_locks *k, const struct kernel_locks_owner *o)
 {
 	struct job *j = k->job || k->maps ? NULL : calloc(1, sizeof(*j));
@@ -390,13 +393,13 @@ static bool start_maps(struct kernel_locks *k, const struct kernel_locks_owner *
 	return job_start(k, j);
 }
 
-/* What the thread has found for @id. */
+/* Takes what the thread has found for @id. */
 static bool take_maps(struct kernel_locks *k, uint64_t id, uint64_t *ret)
 {
 	struct job *j = k->maps;
 	uint64_t n = 0;
 
-	/* An owner that has ended does not come. */
+	/* Results for an owner that has ended are never taken, so they are dropped. */
 	if (j && (j->s.began_ns != k->s.began_ns || (j->owner != id && clock_mono_ns() - j->ended_ns > FRESH_NS))) {
 		job_unref(j);
 		k->maps = j = NULL;
@@ -446,7 +449,7 @@ uint64_t kernel_locks_bytes_of(const struct kernel_locks_of *of, const struct ke
 
 	if (clock_mono_ns() >= of->until_ns)
 		return shown->all;
-	/* Both are estimates. */
+	/* Both figures are estimates. */
 	if (of->own > on_own + on_own / 2 + UNSURE)
 		*(shown->whole ? &hidden : &maybe) += of->own - on_own;
 	return shown->all + TIMES * hidden + maybe;

@@ -26,9 +26,17 @@ TEST(a_line_of_proc_locks_is_a_device_and_an_inode)
 
 TEST(what_waits_for_a_lock_or_is_no_whole_line_is_not_one)
 {
-	static const char *const lines[] = { "", "\n", "1: -> POSIX  ADVISORY  WRITE 778 00:33:18 0 EOF", "POSIX  ADVISORY  WRITE 778 00:33:18 0 EOF",
-					     "1: POSIX  *NOINODE*", "1: OFDLCK ADVISORY  READ  -1 <none>:0 0 EOF", "1: OFDLCK ADVISORY  READ  -1 00:1b", "1: ",
-					     "8446744073709551615184467440737095516151844674407370955161518446744073709551615" };
+	static const char *const lines[] = {
+		"",
+		"\n",
+		"1: -> POSIX  ADVISORY  WRITE 778 00:33:18 0 EOF",
+		"POSIX  ADVISORY  WRITE 778 00:33:18 0 EOF",
+		"1: POSIX  *NOINODE*",
+		"1: OFDLCK ADVISORY  READ  -1 <none>:0 0 EOF",
+		"1: OFDLCK ADVISORY  READ  -1 00:1b",
+		"1: ",
+		"8446744073709551615184467440737095516151844674407370955161518446744073709551615"
+	};
 	struct kernel_lock l = { .ino = 5 };
 
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
@@ -40,16 +48,19 @@ TEST(a_line_of_maps_is_a_device_and_an_inode)
 {
 	uint64_t dev = 0, ino = 0;
 
-	CHECK(kernel_lock_parse_map("7f51b2a00000-7f51b2a01000 r--s 00000000 00:01 2053                       /memfd:lock (deleted)\n", &dev, &ino));
+	CHECK(kernel_lock_parse_map(
+		"7f51b2a00000-7f51b2a01000 r--s 00000000 00:01 2053                       /memfd:lock (deleted)\n",
+		&dev, &ino));
 	CHECK(dev == makedev(0, 1) && ino == 2053);
-	CHECK(!kernel_lock_parse_map("7ffd0a7e0000-7ffd0a801000 rw-p 00000000 00:00 0                          [stack]\n", &dev, &ino));
+	CHECK(!kernel_lock_parse_map(
+		"7ffd0a7e0000-7ffd0a801000 rw-p 00000000 00:00 0                          [stack]\n", &dev, &ino));
 	CHECK(!kernel_lock_parse_map("of a path that was too long for one line", &dev, &ino));
 }
 
 #define LOCKS 12000
 #define EACH 500
 
-/* Read locks of a file that is mapped, and of which no descriptor stays. */
+/* Takes read locks of a file that is mapped, and whose descriptors are closed. */
 static bool keep_locks(void *map[LOCKS / EACH])
 {
 	for (unsigned i = 0; i < LOCKS / EACH; i++) {
@@ -77,8 +88,9 @@ static void drop_locks(void *map[LOCKS / EACH])
 		munmap(map[i], 4096);
 }
 
-/* Looks until @bytes are found by @which rule, for 60 s. */
-static uint64_t found(struct kernel_locks *k, const struct kernel_locks_owner *o, struct kernel_locks_of *of, const uint64_t *which, uint64_t bytes)
+/* Looks until @bytes are found by that rule, for 60 s. */
+static uint64_t found(struct kernel_locks *k, const struct kernel_locks_owner *o, struct kernel_locks_of *of,
+		      const uint64_t *which, uint64_t bytes)
 {
 	for (int i = 0; i < 12000 && *which < bytes; i++) {
 		kernel_locks_start(k, KERNEL_LOCKS_SOON);
@@ -99,7 +111,7 @@ TEST(locks_of_a_file_that_is_mapped_are_found_by_its_mapping)
 	uint64_t bytes;
 
 	CHECK(k && keep_locks(map));
-	/* An estimate: other programs of the machine have locks as well, and change them. */
+	/* An estimate: other programs on the machine have and change locks, too. */
 	bytes = found(k, &o, &of, &of.mapped, (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES);
 	CHECK(bytes >= (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES);
 	CHECK(kernel_locks_count(k) >= LOCKS / 2);
@@ -121,7 +133,8 @@ TEST(locks_on_a_file_system_of_its_own_need_no_process)
 	CHECK(k && fstat(fd, &st) == 0 && keep_locks(map));
 	dev = st.st_dev;
 	o.device = &dev;
-	CHECK(found(k, &o, &of, &of.own, (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES) >= (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES);
+	CHECK(found(k, &o, &of, &of.own, (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES) >=
+	      (uint64_t)LOCKS / 2 * KERNEL_LOCK_BYTES);
 	drop_locks(map);
 	kernel_locks_free(k);
 }
@@ -150,16 +163,17 @@ TEST(locks_of_a_memfd_that_only_others_have_are_not_its_own)
 
 TEST(a_figure_counts_only_for_a_moment)
 {
-	const struct kernel_locks_shown none = { .whole = true }, some = { .all = 8 * MIB, .shared = 2 * MIB, .whole = true },
+	const struct kernel_locks_shown none = { .whole = true },
+					some = { .all = 8 * MIB, .shared = 2 * MIB, .whole = true },
 					part = { .all = 8 * MIB, .shared = 2 * MIB };
 	struct kernel_locks_of of = { .own = 6 * MIB, .mapped = MIB, .until_ns = UINT64_MAX };
 
 	CHECK_EQ(kernel_locks_bytes_of(&of, &none), 4 * 7 * MIB);
-	/* On its own file systems descriptors show all of them. */
+	/* Locks on its own file systems are all shown by descriptors. */
 	CHECK_EQ(kernel_locks_bytes_of(&of, &some), (8 + 4) * MIB);
 	of.own = 16 * MIB;
 	CHECK_EQ(kernel_locks_bytes_of(&of, &some), (8 + 4 * 11) * MIB);
-	/* What descriptors show is not known yet. */
+	/* Locks that descriptors show are not known yet. */
 	CHECK_EQ(kernel_locks_bytes_of(&of, &part), (8 + 4 + 10) * MIB);
 	of.until_ns = 1;
 	CHECK_EQ(kernel_locks_bytes_of(&of, &some), 8 * MIB);

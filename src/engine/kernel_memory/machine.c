@@ -1,3 +1,4 @@
+/* Measures the whole machine's uncounted kernel memory, and its growth. */
 #include "engine/kernel_memory/machine.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -8,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SETTLE_NS 500000000ULL /* the least of so long is what growth is measured from */
-#define FRESH_NS 2000000ULL /* the machine's memory is not read again */
+#define SETTLE_NS 500000000ULL /* growth is measured from the least value of this span */
+#define FRESH_NS 2000000ULL /* a value is used for this long before it is read again */
 
 void kernel_machine_init(struct kernel_machine *m, const struct cgroup_host *c)
 {
@@ -48,7 +49,7 @@ int64_t kernel_text_field(const char *text, const char *key)
 	return 0;
 }
 
-/* Kernel memory that our sandboxes are charged for. */
+/* Kernel memory that sandboxes are charged for. */
 static int64_t charged(struct kernel_machine *m)
 {
 	const bool v2 = m->cgroups->version == 2;
@@ -57,13 +58,17 @@ static int64_t charged(struct kernel_machine *m)
 	if (base < 0)
 		return 0;
 	if (!v2)
-		return kernel_text_of(base, "memory.kmem.usage_in_bytes", m->text, sizeof(m->text)) < 0 ? 0 : strtoll(m->text, NULL, 10);
-	return kernel_text_of(base, "memory.stat", m->text, sizeof(m->text)) < 0 ? 0 : kernel_text_field(m->text, "kernel");
+		return kernel_text_of(base, "memory.kmem.usage_in_bytes", m->text, sizeof(m->text)) < 0 ?
+			       0 :
+			       strtoll(m->text, NULL, 10);
+	return kernel_text_of(base, "memory.stat", m->text, sizeof(m->text)) < 0 ? 0 :
+										   kernel_text_field(m->text, "kernel");
 }
 
 /*
- * Pages in the processors' own lists, which are not among the free ones: up to a sixteenth of the memory here, so that a sandbox
- * could take as much before there were fewer free pages. With many processors the file is long: it takes a tenth of a core at most.
+ * Pages in the processors' own lists, which do not count as free: up to a sixteenth of the memory, so that a sandbox
+ * could take as much before the free pages decrease. With many processors the file is long: reading it takes a tenth of
+ * a core at most.
  */
 static int64_t at_cpus(struct kernel_machine *m)
 {
@@ -87,7 +92,7 @@ static int64_t at_cpus(struct kernel_machine *m)
 	return pages;
 }
 
-/* Pages that are neither free nor a process's or file's, less what is charged: only its changes mean something. */
+/* Pages that are neither free, nor a process's or file's, nor charged: only changes of this value are meaningful. */
 static int64_t uncounted(struct kernel_machine *m)
 {
 	static const char *const others[] = { "nr_free_pages",	  "nr_inactive_anon", "nr_active_anon",

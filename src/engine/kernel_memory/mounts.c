@@ -1,3 +1,4 @@
+/* Reads the mount points of a process, to find the file systems that are its own. */
 #include "engine/kernel_memory/mounts.h"
 #include "base/base.h"
 #include "base/fd.h"
@@ -8,7 +9,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* "\040" and the like in a path of mountinfo. */
+/* Decodes "\040" and the like in a path of mountinfo. */
 static void unescape(char *s)
 {
 	char *to = s;
@@ -37,7 +38,8 @@ void kernel_mounts_read(struct kernel_mounts *m, int pid)
 	while (fd >= 0 && len < sizeof(m->text) - 1 && (n = read(fd, m->text + len, sizeof(m->text) - 1 - len)) > 0)
 		len += (size_t)n;
 	m->text[len] = 0;
-	for (char *p = strtok_r(m->text, "\n", &save); p && m->n < KERNEL_MOUNTS_MOST; p = strtok_r(NULL, "\n", &save)) {
+	for (char *p = strtok_r(m->text, "\n", &save); p && m->n < KERNEL_MOUNTS_MOST;
+	     p = strtok_r(NULL, "\n", &save)) {
 		char *type = strstr(p, " - "), *end;
 		unsigned major, minor;
 		int point = 0;
@@ -61,11 +63,12 @@ uint64_t kernel_mounts_overlay(const struct kernel_mounts *m, const char *path)
 	size_t best = 0;
 	uint64_t dev = 0;
 
-	/* The longest mount point; of those that are stacked, the last. */
+	/* The longest mount point; of mounts on the same path, the last. */
 	for (unsigned i = 0; i < m->n; i++) {
 		const size_t len = m->mount[i].len;
 
-		if (len < best || (len > 1 && (strncmp(path, m->mount[i].path, len) != 0 || (path[len] && path[len] != '/'))))
+		if (len < best ||
+		    (len > 1 && (strncmp(path, m->mount[i].path, len) != 0 || (path[len] && path[len] != '/'))))
 			continue;
 		best = len;
 		dev = m->mount[i].dev;
@@ -79,7 +82,7 @@ size_t kernel_mounts_own(const struct kernel_mounts *m, uint64_t *dev, size_t ma
 	size_t n = 0;
 	char line[1024];
 
-	/* Without it nothing is known to be its own. */
+	/* Without this file no mount is known to be the sandbox's own. */
 	for (unsigned i = 0; f && i < m->n && n < max; i++) {
 		bool again = false;
 

@@ -11,17 +11,20 @@
 struct kernel_mounts {
 	unsigned n;
 	struct {
-		const char *path; /* in ->text */
+		const char *path; /* points into ->text */
 		size_t len;
-		uint64_t dev; /* 0: no overlay */
-		uint64_t any; /* the device, whatever it is */
+		uint64_t dev; /* device of an overlay; 0: it is not one */
+		uint64_t any; /* device of any file system */
 	} mount[KERNEL_MOUNTS_MOST];
 	char text[64 << 10];
 };
 
-/* Of the process @pid. None when it has ended. */
+/* Reads those of the process @pid. None when it has ended. */
 void kernel_mounts_read(struct kernel_mounts *m, int pid);
 /* The device of the overlay that @path is on. 0: it is on another file system. */
 uint64_t kernel_mounts_overlay(const struct kernel_mounts *m, const char *path);
-/* The devices that @m has and the process we are has not: file systems of the sandbox's own. At most @max of them; returns how many. */
+/*
+ * The devices that @m has and this process has not: file systems of the sandbox's own. At most @max of them; returns
+ * how many.
+ */
 size_t kernel_mounts_own(const struct kernel_mounts *m, uint64_t *dev, size_t max);

@@ -1,3 +1,4 @@
+/* Measures pipes in a thread, in batches that a walk has noted. */
 #include "engine/kernel_memory/pipes.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -12,10 +13,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES (32U << 10) /* that one buffer of a pipe keeps at most */
-#define BUFFERS_MOST 256U /* /proc/sys/fs/pipe-max-size, as it usually is */
+#define BUFFER_BYTES (32U << 10) /* bytes that one buffer of a pipe holds at most */
+#define BUFFERS_MOST 256U /* the usual value of /proc/sys/fs/pipe-max-size, in buffers */
 #define PAGE 4096
-#define BATCH_MOST 2048U /* the others count as full */
+#define BATCH_MOST 2048U /* pipes asked at a time; others count as full */
 #define WAITS_NS 20000000ULL /* a thread that takes longer waits for a lock */
 
 /* The watch and the thread share it. */
@@ -23,18 +24,18 @@ struct kernel_pipes_batch {
 	unsigned refs; /* __atomic, as the next two */
 	bool done;
 	uint64_t bytes;
-	bool whole; /* the last part of a walk */
-	uint64_t before; /* bytes in the parts before it */
-	int64_t have; /* when the walk began */
-	uint64_t n, count; /* noted; there were */
+	bool whole; /* it is the last part of a walk */
+	uint64_t before; /* bytes in the earlier parts */
+	int64_t have; /* the machine's uncounted memory when the walk began */
+	uint64_t n, count; /* pipes noted, and pipes that there are */
 	struct {
 		int pid, tid, fd;
-		bool writes; /* it has a name, and is open for writing alone */
+		bool writes; /* it has a name, and is only open for writing */
 		uint64_t inode;
 	} pipe[BATCH_MOST];
 };
 
-/* struct statx as far as we need it: libcs differ in what they know of it. */
+/* The fields of struct statx that are needed here: C libraries differ in what they define. */
 struct type_of {
 	uint32_t none[7];
 	uint16_t mode, none2;
@@ -49,14 +50,15 @@ static void batch_unref(struct kernel_pipes_batch *b)
 		free(b);
 }
 
-/* The number of its inode. 0: it is no pipe. No server of a file system is asked. */
+/* The inode number of a pipe. 0: it is no pipe. Asks no server of a file system. */
 static uint64_t pipe_inode(int fds, const char *number, const char *link)
 {
 	struct type_of st;
 
 	if (!strncmp(link, "pipe:[", 6))
 		return strtoull(link + 6, NULL, 10);
-	if (link[0] != '/' || syscall(SYS_statx, fds, number, AT_STATX_DONT_SYNC, TYPE_AND_INODE, &st) < 0 || !S_ISFIFO(st.mode))
+	if (link[0] != '/' || syscall(SYS_statx, fds, number, AT_STATX_DONT_SYNC, TYPE_AND_INODE, &st) < 0 ||
+	    !S_ISFIFO(st.mode))
 		return 0;
 	return st.inode;
 }
@@ -95,12 +97,13 @@ void kernel_pipes_add(struct kernel_pipes *p, int fds, int pid, int tid, const c
 	b->pipe[b->n].tid = tid;
 	b->pipe[b->n].fd = (int)strtol(number, NULL, 10);
 	b->pipe[b->n].inode = inode;
-	b->pipe[b->n++].writes = link[0] == '/' && (fstatat(fds, number, &st, AT_SYMLINK_NOFOLLOW) < 0 || !(st.st_mode & S_IRUSR));
+	b->pipe[b->n++].writes =
+		link[0] == '/' && (fstatat(fds, number, &st, AT_SYMLINK_NOFOLLOW) < 0 || !(st.st_mode & S_IRUSR));
 }
 
 /*
- * A pipe that has a name and is open for writing alone is not opened: that would end the wait of those that wait for a reader. One
- * that is gone meanwhile keeps nothing.
+ * Measures a pipe. One with a name that is only open for writing is not opened: that would wake processes that wait for
+ * a reader. A pipe that is gone meanwhile holds nothing.
  */
 static uint64_t ask_pipe(const struct kernel_pipes_batch *b, uint64_t i)
 {
@@ -155,7 +158,7 @@ static void start(struct kernel_pipes *p, struct kernel_pipes_batch *b)
 	} else {
 		b->refs = 1;
 		batch_unref(b);
-		batch_unref(TAKE_PTR(p->next)); /* without that part, the walk tells nothing */
+		batch_unref(TAKE_PTR(p->next)); /* without that part, the walk has no result */
 	}
 	pthread_attr_destroy(&a);
 }

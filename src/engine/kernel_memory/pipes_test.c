@@ -15,7 +15,7 @@ struct filled {
 	int end[PIPES][2];
 };
 
-/* Each has 16 bytes, which may be a byte in each buffer: it counts as full. */
+/* Fills pipes with 16 bytes each, which may be one byte in each buffer: they count as full. */
 static bool make(struct filled *f)
 {
 	f->fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -43,12 +43,13 @@ static void note(struct kernel_pipes *p, const struct filled *f, int first, int 
 	for (int i = first; i < first + n; i++)
 		for (int end = 0; end < 2; end++) {
 			snprintf(number, sizeof(number), "%d", f->end[i][end]);
-			snprintf(link, sizeof(link), "pipe:[%llu]", fstat(f->end[i][end], &st) < 0 ? 0ULL : (unsigned long long)st.st_ino);
+			snprintf(link, sizeof(link), "pipe:[%llu]",
+				 fstat(f->end[i][end], &st) < 0 ? 0ULL : (unsigned long long)st.st_ino);
 			kernel_pipes_add(p, f->fds, getpid(), getpid(), number, link);
 		}
 }
 
-/* Asks, until the thread has answered, 60 s at most. */
+/* Repeats the call until the thread has finished, 60 s at most. */
 static bool take(struct kernel_pipes *p)
 {
 	for (int i = 0; i < 12000; i++) {
@@ -77,7 +78,7 @@ TEST(the_pipes_of_all_parts_of_a_walk_count_together)
 		kernel_pipes_end(&p, true); /* a part without pipes */
 		kernel_pipes_ask(&p);
 		CHECK(!p.asked);
-		note(&p, &f, 0, 3); /* the first of these is known */
+		note(&p, &f, 0, 3); /* the first of these was counted before */
 		kernel_pipes_end(&p, true);
 		CHECK(!take(&p));
 		CHECK_EQ(p.bytes, (turn ? PIPES : 3) * KERNEL_PIPES_FULL);
@@ -86,7 +87,7 @@ TEST(the_pipes_of_all_parts_of_a_walk_count_together)
 		CHECK(take(&p));
 		CHECK_EQ(p.bytes, PIPES * KERNEL_PIPES_FULL);
 	}
-	/* A whole walk that finds less. */
+	/* A complete walk that finds less. */
 	kernel_pipes_begin(&p, 0);
 	note(&p, &f, 0, 2);
 	kernel_pipes_end(&p, true);
@@ -109,7 +110,7 @@ TEST(a_part_that_ends_while_the_last_one_is_asked_about_is_not_lost)
 	kernel_pipes_end(&p, true);
 	kernel_pipes_ask(&p);
 	note(&p, &f, 2, 2);
-	kernel_pipes_end(&p, true); /* nobody has taken the first */
+	kernel_pipes_end(&p, true); /* the first result was not taken yet */
 	kernel_pipes_ask(&p);
 	note(&p, &f, 4, 2);
 	kernel_pipes_end(&p, false);

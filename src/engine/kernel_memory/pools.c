@@ -1,3 +1,4 @@
+/* The sizes of the host's pools, and what host and sandboxes have taken of each. */
 #include "engine/kernel_memory/pools.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -10,21 +11,19 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#define SIZES_NS 1000000000ULL /* the administrator may change them */
-#define FILE_BYTES 192U /* an open file, which is charged: the size of the kernel's that needs least */
-#define FEW 64U /* connections */
-#define OWN_FILTERS (64U << 10) /* machine code of the filters that we give a sandbox */
+#define SIZES_NS 1000000000ULL /* the sizes are read again after this, since the administrator may change them */
+#define FILE_BYTES 192U /* bytes charged for an open file: the smallest size among kernels */
+#define FEW 64U /* connections that count without being looked at */
+#define OWN_FILTERS (64U << 10) /* bytes of machine code of the filters that every sandbox gets */
 
-/* The number at @skip numbers into the file. 0: it is not there. */
+/* The number after @skip others in the file. 0: it is not there. */
 static uint64_t number(const char *path, unsigned skip)
 {
 	char text[256], *at = text;
@@ -37,7 +36,7 @@ static uint64_t number(const char *path, unsigned skip)
 	return n;
 }
 
-/* The number behind @key, which is behind @line, in a file like /proc/net/sockstat. 0: it is not there. */
+/* The number after @key in @line, in a file like /proc/net/sockstat. 0: it is not there. */
 static uint64_t behind(const char *text, const char *line, const char *key)
 {
 	const char *at = strstr(text, line);
@@ -53,11 +52,13 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 
 static void read_sizes(struct kernel_pools *p)
 {
-	const uint64_t reserve = number("/proc/sys/kernel/pty/reserve", 0), ptys = number("/proc/sys/kernel/pty/max", 0);
+	const uint64_t reserve = number("/proc/sys/kernel/pty/reserve", 0),
+		       ptys = number("/proc/sys/kernel/pty/max", 0);
 	const uint64_t all[KERNEL_POOLS_COUNT] = {
 		[KERNEL_POOL_TCP] = number("/proc/sys/net/ipv4/tcp_mem", 2) * (uint64_t)sysconf(_SC_PAGESIZE),
 		[KERNEL_POOL_ORPHANS] = number("/proc/sys/net/ipv4/tcp_max_orphans", 0),
-		[KERNEL_POOL_TASKS] = smaller(number("/proc/sys/kernel/pid_max", 0), number("/proc/sys/kernel/threads-max", 0)),
+		[KERNEL_POOL_TASKS] =
+			smaller(number("/proc/sys/kernel/pid_max", 0), number("/proc/sys/kernel/threads-max", 0)),
 		[KERNEL_POOL_FILES] = number("/proc/sys/fs/file-max", 0),
 		[KERNEL_POOL_PTYS] = ptys > reserve ? ptys - reserve : 0,
 		[KERNEL_POOL_FILTERS] = number("/proc/sys/net/core/bpf_jit_limit", 0),
@@ -67,7 +68,7 @@ static void read_sizes(struct kernel_pools *p)
 		p->share[i] = all[i] / 100 * p->percent + all[i] % 100 * p->percent / 100;
 }
 
-/* What the host has taken, whatever took it. */
+/* What the whole host has taken. */
 static void read_taken(uint64_t ret[KERNEL_POOLS_COUNT])
 {
 	char text[1024];
@@ -100,7 +101,7 @@ unsigned kernel_pools_scarce(struct kernel_pools *p)
 	return scarce;
 }
 
-static uint64_t group_number(const struct kernel_look *l, unsigned controller, const char *file)
+static uint64_t group_number(struct kernel_look *l, unsigned controller, const char *file)
 {
 	const int base = l->host->base[l->host->version == 2 ? 0 : controller];
 	unsigned long long n = 0;
@@ -110,8 +111,8 @@ static uint64_t group_number(const struct kernel_look *l, unsigned controller, c
 	return base < 0 || fd_get_u64(base, path, &n) < 0 ? 0 : n;
 }
 
-/* Version 2 alone: "@key <number>" of memory.stat. */
-static uint64_t memory_stat(const struct kernel_look *l, const char *key)
+/* On version 2 only: "@key <number>" of memory.stat. */
+static uint64_t memory_stat(struct kernel_look *l, const char *key)
 {
 	char path[96], text[8192];
 	uint64_t n = 0;
@@ -122,24 +123,28 @@ static uint64_t memory_stat(const struct kernel_look *l, const char *key)
 	return n;
 }
 
-/* Also those in messages that were not received. Processes that were forked have descriptors of the same files; these are charged, with much else. */
-static uint64_t files_of(const struct kernel_look *l)
+/*
+ * Open files, including those in messages that were not received. Forked processes share them; they are charged
+ * together with other objects.
+ */
+static uint64_t files_of(struct kernel_look *l)
 {
-	const uint64_t charge = l->host->version == 2 ? memory_stat(l, "slab_unreclaimable") : group_number(l, CGROUP_MEMORY, "memory.kmem.usage_in_bytes");
+	const uint64_t charge = l->host->version == 2 ? memory_stat(l, "slab_unreclaimable") :
+							group_number(l, CGROUP_MEMORY, "memory.kmem.usage_in_bytes");
 
 	return smaller(charge / FILE_BYTES, kernel_files_open(l) + l->files->sent);
 }
 
-/* Whether what was read of /proc/PID was its: the number is not used again while the process is there. */
-static bool is_there(const struct kernel_look *l)
+/* Whether what was read of /proc/PID belongs to it: the number is not reused while the process exists. */
+static bool is_there(struct kernel_look *l)
 {
 	struct pollfd p = { .fd = l->pidfd, .events = POLLIN };
 
 	return poll(&p, 1, 0) == 0;
 }
 
-/* Of a sandbox with few connections all count: to look at each takes long. */
-static uint64_t orphans_of(const struct kernel_look *l)
+/* In a sandbox with few connections all count as orphans: looking at each takes long. */
+static uint64_t orphans_of(struct kernel_look *l)
 {
 	char path[48], text[1024];
 	uint64_t n = 0, orphans;
@@ -155,23 +160,24 @@ static uint64_t orphans_of(const struct kernel_look *l)
 	return n < FEW || kernel_sockets_orphans(l, &orphans) < 0 ? n : orphans;
 }
 
-/* Opened as what it must be: no name of the sandbox's leads elsewhere. */
-static int open_ptys(const struct kernel_look *l)
+/* Opens it and checks its type, so that no path of the sandbox leads elsewhere. */
+static int open_ptys(struct kernel_look *l)
 {
-	const struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS };
-	AUTO_CLOSE int root = -1, at = -1;
+	const int how = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	AUTO_CLOSE int root = -1, dev = -1, at = -1;
 	struct statfs fs;
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/%d/root", l->pid);
 	root = openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	at = root < 0 || !is_there(l) ? -1 : (int)syscall(SYS_openat2, root, "dev/pts", &how, sizeof(how));
+	dev = root < 0 || !is_there(l) ? -1 : openat(root, "dev", how);
+	at = dev < 0 ? -1 : openat(dev, "pts", how);
 	if (at < 0 || fstatfs(at, &fs) < 0 || fs.f_type != DEVPTS_SUPER_MAGIC)
 		return -1;
 	return openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static uint64_t ptys_of(const struct kernel_look *l)
+static uint64_t ptys_of(struct kernel_look *l)
 {
 	int fd = open_ptys(l);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -187,10 +193,10 @@ static uint64_t ptys_of(const struct kernel_look *l)
 	return n;
 }
 
-uint64_t kernel_pools_taken(enum kernel_pool_id id, const struct kernel_look *l, const struct kernel_usage *u)
+uint64_t kernel_pools_taken(enum kernel_pool_id id, struct kernel_look *l, const struct kernel_usage *u)
 {
 	switch (id) {
-	case KERNEL_POOL_TCP: /* version 2 charges accepted connections, and the watch does not count them */
+	case KERNEL_POOL_TCP: /* version 2 charges accepted connections, and the watch does not measure them */
 		return u->bytes[KERNEL_SOCKETS] + (l->host->version == 2 ? memory_stat(l, "sock") : 0);
 	case KERNEL_POOL_ORPHANS:
 		return orphans_of(l);

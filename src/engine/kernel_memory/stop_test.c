@@ -1,4 +1,7 @@
-/* The walk through a sandbox's descriptors. The sandbox is this process: the list of its group's processes is a pipe of ours. */
+/*
+ * Stopping a walk through a sandbox's descriptors. The sandbox is this process: the list of its group's processes is a
+ * pipe that the test controls.
+ */
 #include "engine/kernel_memory/files.h"
 #include "base/base.h"
 #include "base/fd.h"
@@ -39,7 +42,13 @@ static void place_init(struct place *p)
 	snprintf(p->group.name, sizeof(p->group.name), "group");
 	for (unsigned i = 0; i < DESCRIPTORS; i++)
 		p->fds[i] = eventfd(0, EFD_CLOEXEC);
-	p->look = (struct kernel_look){ .pid = getpid(), .pidfd = -1, .host = &p->cgroups, .cgroup = &p->group, .memory = 64 * MIB, .net = -1, .files = &p->files };
+	p->look = (struct kernel_look){ .pid = getpid(),
+					.pidfd = -1,
+					.host = &p->cgroups,
+					.cgroup = &p->group,
+					.memory = 64 * MIB,
+					.net = -1,
+					.files = &p->files };
 	p->look.files_host = kernel_files_host_new(&p->cgroups);
 	CHECK(p->look.files_host != NULL);
 }
@@ -64,7 +73,7 @@ static void *looks(void *arg)
 	return NULL;
 }
 
-/* A look waits for the list. Then @stop, and it gets the list. A walk that is cut reads it once more: from a file. */
+/* A look waits for the list. Then @stop, and it gets the list. A walk that is cut reads the list again, from a file. */
 static void look_while(struct place *p, bool stop)
 {
 	pthread_t t;
@@ -92,7 +101,7 @@ TEST(a_walk_that_waits_for_the_list_of_processes_finds_their_descriptors)
 
 	place_init(&p);
 	look_while(&p, false);
-	while (p.files.cut) { /* it took longer than it may at a time: on, without the rest between two */
+	while (p.files.cut) { /* the walk took longer than its time: continues at once */
 		kernel_files_host_free(p.look.files_host);
 		p.look.files_host = kernel_files_host_new(&p.cgroups);
 		p.files.looked_ns = 1;
@@ -112,7 +121,7 @@ TEST(a_walk_that_is_stopped_ends_at_the_next_descriptor)
 	look_while(&p, true);
 	CHECK(p.files.cut);
 	CHECK(p.files.descriptors <= 288);
-	/* There is no other: it does not wait for the list. */
+	/* After the stop, another look does nothing: it does not wait for the list. */
 	looked = p.files.looked_ns = 1;
 	kernel_files_look(&p.look);
 	CHECK_EQ(p.files.looked_ns, looked);

@@ -1,7 +1,7 @@
 /*
- * The way out of a sandbox: see linux/steer.h for what is done, and docs/design/0010-egress.md for why. All of it happens
- * in the sandbox's network namespace, which this thread enters for a moment. It belongs to our user namespace, so that
- * nobody inside has a power over it.
+ * The network of a sandbox: linux/steer.h describes what is done, and docs/design/0010-egress.md why. All of it happens
+ * in the sandbox's network namespace, which this thread enters for a moment. The namespace belongs to the warden's user
+ * namespace, so that no process inside has rights over it.
  */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
@@ -10,7 +10,6 @@
 #include "base/sys.h"
 #include "engine/blank/persist.h"
 #include "engine/blank/record.h"
-#include "engine/net/socket_owner.h"
 #include "linux/diag.h"
 #include "linux/steer.h"
 
@@ -25,10 +24,11 @@ static int enter(const struct blank *s, struct err *e)
 {
 	int r = sys_setns(s->net >= 0 ? s->net : s->pidfd, CLONE_NEWNET);
 
-	return r < 0 ? err_sys(e, r == -ESRCH ? ERR_LOST : ERR_INTERNAL, r, "enter the sandbox's network namespace") : 0;
+	return r < 0 ? err_sys(e, r == -ESRCH ? ERR_LOST : ERR_INTERNAL, r, "enter the sandbox's network namespace") :
+		       0;
 }
 
-/* Without root there is no way back, and no need: see engine/blank/blank.c. */
+/* Without root the thread cannot return, and need not: see engine/blank/blank.c. */
 static int leave(const struct env *v, int r, struct err *e)
 {
 	int back = v->rootless ? 0 : sys_setns(v->net, CLONE_NEWNET);
@@ -39,7 +39,7 @@ static int leave(const struct env *v, int r, struct err *e)
 	return r < 0 ? r : err_sys(e, ERR_INTERNAL, back, "return to the host's network namespace");
 }
 
-/* Closing it takes a wait that nobody should have. */
+/* Closing it may block, so a worker does it, if there is one. */
 static void close_late(struct warden *w, int fd)
 {
 	if (w->workers)
@@ -73,7 +73,7 @@ int net_fit(struct warden *w, struct blank *s, const struct sandbox_spec *spec, 
 
 	if (net == s->steered && (!net || steer_same(&s->rules, &spec->net)))
 		return 0;
-	/* Nobody but us has ever had these. */
+	/* The sockets were not handed out yet, so closing them closes them for good. */
 	if (!net)
 		fd_close_many(s->way, STEER_SOCKETS);
 	r = enter(s, e);
@@ -110,8 +110,8 @@ static int note_late(struct warden *w, struct warden_sandbox *s, struct err *e)
 }
 
 /*
- * A way out for one that had none. Half of it is no harm: nobody has the sockets then, and the next try takes away what
- * is there first.
+ * Gives a network to a sandbox without one. A failure half-way is harmless: the sockets were not handed out, and the
+ * next attempt removes what is there first.
  */
 static int steer_late(struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets, struct err *e)
 {
@@ -133,7 +133,8 @@ static int steer_late(struct warden_sandbox *s, const struct steer_rules *rules,
 	return 0;
 }
 
-static int give(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets, struct err *e)
+static int give(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
+		struct err *e)
 {
 	int late = -1, r;
 
@@ -146,12 +147,12 @@ static int give(struct warden *w, struct warden_sandbox *s, const struct steer_r
 	r = enter(&s->blank, e);
 	if (r < 0)
 		return r;
-	/* Sockets first: they can fail for a reason that is somebody else's, and then nothing has changed. */
+	/* Sockets first: they can fail while another process has the old ones, and then nothing has changed. */
 	if (ret_sockets)
 		r = steer_sockets(ret_sockets, e);
 	if (r == 0) {
 		r = steer_change(rules, &late, e);
-		if (r < 0 && s->late) { /* who gave it its way out died on the way */
+		if (r < 0 && s->late) { /* the warden that gave it a network died half-way */
 			steer_down(NULL, NULL);
 			r = steer_up(rules, e);
 		}
@@ -169,12 +170,13 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 {
 	static const struct steer_rules any = { .mode = STEER_OPEN };
 	const bool had = s->blank.steered;
-	int r = steer_check(rules, e);
+	int r = tier_needs(s->tier, TIER_NETWORK, e);
 
-	if (r == 0 && !had && !ret_sockets) {
-		r = err_set(e, ERR_CONFLICT, -ENETDOWN, "the sandbox was made without a network");
-		err_remedy(e, "request its sockets, too");
-	}
+	if (r == 0)
+		r = steer_check(rules, e);
+	if (r == 0 && !had && !ret_sockets)
+		r = err_advise(e, ERR_CONFLICT, -ENETDOWN, "request its sockets, too",
+			       "the sandbox was made without a network");
 	/* In a machine there is a second one, which only leads to this one. */
 	if (r == 0 && s->tier->steer)
 		r = s->tier->steer(s, rules, e);
@@ -189,8 +191,10 @@ int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_ru
 int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, int *ret, struct err *e)
 {
 	AUTO_CLOSE int fd = -1;
-	int r;
+	int r = tier_needs(s->tier, TIER_NETWORK, e);
 
+	if (r < 0)
+		return r;
 	if (s->tier->machine) /* what is inside is behind its agent's socket */
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the network of a virtual machine cannot be entered");
 	r = enter(&s->blank, e);
@@ -219,8 +223,8 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 	memcpy(c.local, who->client, sizeof(c.local));
 	memcpy(c.remote, who->addr, sizeof(c.remote));
 	*ret = (struct socket_owner){ 0 };
-	if (s->tier->machine)
-		return 0; /* it would be cloche-vmm */
+	if (s->tier->machine || s->tier->lacks & TIER_NETWORK)
+		return 0; /* it would be cloche-vmm, or a process of the host */
 	r = enter(&s->blank, e);
 	if (r < 0)
 		return r;
@@ -228,7 +232,7 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 	if (r == -ENOENT)
 		return 0;
 	/* A sandbox that makes this slow, with processes and descriptors without number, is not looked at so soon again. */
-	if (r == 0 && inode && clock_mono_ns() >= s->no_who && !socket_owner_find(s->blank.pid, inode, ret))
+	if (r == 0 && inode && clock_mono_ns() >= s->no_who && !kernel_watch_owner(w->kernel, s->blank.pid, inode, ret))
 		s->no_who = clock_mono_ns() + WHO_PAUSE_NS;
 	return r;
 }

@@ -2,6 +2,7 @@
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "engine/kernel_memory/looks.h"
 #include "warden/warden_test.h"
 
 #include <arpa/inet.h>
@@ -45,7 +46,7 @@ static bool whole(const struct warden_sandbox *s, int listener)
 static struct warden *open_warden(void)
 {
 	char agent[512];
-	struct warden_opts o = { .env.agent = agent };
+	struct warden_opts o = { .looker = &kernel_looker_threads, .env.agent = agent };
 	struct warden *w = NULL;
 	struct err e = { 0 };
 
@@ -67,7 +68,7 @@ TEST(a_create_that_fails_anywhere_leaves_nothing_and_one_that_does_not_is_whole)
 	spec.flags |= SPEC_NET;
 	spec.net.mode = STEER_ALLOW;
 	fds = wt_fds(getpid());
-	/* Not setns: that is the way back. Whoever cannot return says so, and that is all that can be done. */
+	/* Not setns: that is the return. A thread that cannot return reports it, and no more can be done. */
 	for (size_t c = 0; c < ARRAY_LEN(calls); c++)
 		for (unsigned nth = 1; nth <= 12 && calls[c] != SYSID_setns; nth++) {
 			unsigned before = sys_test_count(calls[c]);
@@ -118,6 +119,7 @@ TEST(a_change_that_fails_anywhere_leaves_the_rules_that_were)
 	was = spec.net;
 	CHECK_EQ(warden_create(w, &spec, &s, &e), 0);
 	warden_net_sockets(s, way);
+	poll(NULL, 0, 500); /* the watch has opened by then what it looks at the sandbox by */
 	fds = wt_fds(getpid());
 	/* Of setns not the second, as above. */
 	for (size_t c = 1; c < ARRAY_LEN(calls); c++)
@@ -129,9 +131,12 @@ TEST(a_change_that_fails_anywhere_leaves_the_rules_that_were)
 			r = warden_net(w, s, &none, NULL, &e);
 			sys_test_fail(calls[c], 0, 0);
 			CHECK_EQ(our_net(), net);
-			CHECK_EQ(wt_fds(getpid()), fds);
+			CHECK_EQ(wt_fds_wait(getpid(), fds), fds);
 			failed += r < 0;
-			/* Told to have failed before the kernel was asked: as it was. What is told later may have been done. */
+			/*
+			 * A failure before the kernel was asked: nothing has changed. After that, the change may have
+			 * been made.
+			 */
 			if (r < 0 && calls[c] != SYSID_recvmsg)
 				CHECK(whole(s, way[STEER_TCP]));
 			CHECK_EQ(warden_net(w, s, &was, NULL, &e), 0);

@@ -1,7 +1,9 @@
-/* The way out of real sandboxes, made by the real warden: what leads where, what is left, who is told. */
+/* The network of real sandboxes, made by the real warden: destinations, leftovers, owners of connections. */
+#include "engine/blank/alone.h"
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "engine/kernel_memory/looks.h"
 #include "layers/seal_test.h"
 
 #include <arpa/inet.h>
@@ -87,7 +89,7 @@ static bool wait_in(int fd)
 	return poll(&p, 1, 10000) == 1;
 }
 
-/* Takes one connection of the listener: where it wanted to go, and from where. */
+/* Takes one connection of the listener: its destination, and its source. */
 static int take(int listener, struct warden_who *ret)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -173,17 +175,19 @@ TEST(rules_are_replaced_while_it_runs_and_sockets_made_anew_once_the_old_ones_ar
 	CHECK(make(&w, &r, &a));
 	CHECK(says(&a, "print(t('9.9.9.9', 853), t('9.9.9.9', 853), t('2001:db8::9', 1))",
 		   "ConnectionRefusedError ConnectionRefusedError ConnectionRefusedError"));
-	CHECK_EQ(client_denied(w.client, a.s.handle, d, &e), 1); /* port 1 is not asked for by anybody */
-	CHECK(d[0].family == 4 && d[0].port == 853 && d[0].count == 2 && !memcmp(d[0].addr, (uint8_t[]){ 9, 9, 9, 9 }, 4));
+	CHECK_EQ(client_denied(w.client, a.s.handle, d, &e), 1); /* port 1 was not asked for again */
+	CHECK(d[0].family == 4 && d[0].port == 853 && d[0].count == 2 &&
+	      !memcmp(d[0].addr, (uint8_t[]){ 9, 9, 9, 9 }, 4));
 	CHECK_EQ(client_net(w.client, a.s.handle, &open_all, NULL, &e), 0);
 	CHECK(says(&a, "t('9.9.9.9', 853); print('sent')", "sent"));
 	fd_close(take(a.s.net[STEER_TCP], &who));
 	CHECK_EQ(who.port, 853);
-	/* While somebody has them there are no others; then there are. */
+	/* While a process has the old sockets there are no new ones; afterwards there are. */
 	CHECK(client_net(w.client, a.s.handle, &open_all, again, &e) < 0);
 	CHECK_EQ(e.kind, ERR_CONFLICT);
 	fd_close_many(a.s.net, STEER_SOCKETS);
-	CHECK(says(&a, "print(t('9.9.9.9', 853), t('198.18.2.2', 80))", "ConnectionRefusedError ConnectionRefusedError"));
+	CHECK(says(&a, "print(t('9.9.9.9', 853), t('198.18.2.2', 80))",
+		   "ConnectionRefusedError ConnectionRefusedError"));
 	CHECK_EQ(client_net(w.client, a.s.handle, &r, again, &e), 0);
 	CHECK(says(&a, "t('203.0.113.1', 80); print(t('9.9.9.9', 853))", "ConnectionRefusedError"));
 	fd_close(take(again[STEER_TCP], &who));
@@ -229,9 +233,10 @@ TEST(whose_connection_it_is_can_be_told)
 		struct kt_pipes x;
 		int fd;
 
-		snprintf(script, sizeof(script),
-			 "exec python3 -u -c \"%simport os; s = t('%s', %u); print('pid', os.getpid(), s); input()\" odd\\\\33name 2>&1",
-			 TRY, cases[i].to, cases[i].port);
+		snprintf(
+			script, sizeof(script),
+			"exec python3 -u -c \"%simport os; s = t('%s', %u); print('pid', os.getpid(), s); input()\" odd\\\\33name 2>&1",
+			TRY, cases[i].to, cases[i].port);
 		CHECK(kt_exec(&b.p, ++b.execs, script, -1, &x));
 		fd = take(b.s.net[STEER_TCP], &who);
 		CHECK(fd >= 0);
@@ -240,7 +245,7 @@ TEST(whose_connection_it_is_can_be_told)
 		CHECK(!strncmp(they.command, "python3 -u -c ", 14));
 		snprintf(want, sizeof(want), "pid %u ", they.pid);
 		CHECK(kt_reads(x.out, want));
-		/* One that is not there is nobody's. */
+		/* A connection that does not exist has no owner. */
 		who.client_port ^= 1;
 		CHECK_EQ(client_who(w.client, b.s.handle, &who, &they, &e), 0);
 		CHECK(they.pid == 0 && !they.command[0]);
@@ -262,20 +267,25 @@ TEST(a_socket_inside_reaches_what_listens_there_with_or_without_a_network)
 
 	CHECK(wt_open(&w, more));
 	for (int net = 0; net < 2; net++) {
-		struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(8000) };
-		struct sockaddr_in6 b6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT, .sin6_port = htons(8001) };
+		struct sockaddr_in a = { .sin_family = AF_INET,
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+					 .sin_port = htons(8000) };
+		struct sockaddr_in6 b6 = { .sin6_family = AF_INET6,
+					   .sin6_addr = IN6ADDR_LOOPBACK_INIT,
+					   .sin6_port = htons(8001) };
 		struct kt_pipes x;
 		struct box b;
 		char c = 0;
 		int fd;
 
 		CHECK(make(&w, net ? &r : NULL, &b));
-		CHECK(kt_exec(&b.p, ++b.execs,
-			      "exec python3 -u -c 'import socket\n"
-			      "l = socket.create_server((\"127.0.0.1\", 8000))\n"
-			      "m = socket.create_server((\"::1\", 8001), family=socket.AF_INET6)\n"
-			      "print(\"up\"); c, _ = l.accept(); c.send(b\"4\"); c, _ = m.accept(); c.send(b\"6\")' 2>&1",
-			      -1, &x));
+		CHECK(kt_exec(
+			&b.p, ++b.execs,
+			"exec python3 -u -c 'import socket\n"
+			"l = socket.create_server((\"127.0.0.1\", 8000))\n"
+			"m = socket.create_server((\"::1\", 8001), family=socket.AF_INET6)\n"
+			"print(\"up\"); c, _ = l.accept(); c.send(b\"4\"); c, _ = m.accept(); c.send(b\"6\")' 2>&1",
+			-1, &x));
 		CHECK(kt_reads(x.out, "up"));
 		CHECK_EQ(client_socket(w.client, b.s.handle, 4, &fd, &e), 0);
 		CHECK(connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 || errno == EINPROGRESS);
@@ -322,7 +332,10 @@ TEST(whatever_the_pool_had_ready_each_gets_its_own_rules_or_none)
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
-/* Whoever carries the last one's streams may be slow to let go: the next one never shares sockets with it. */
+/*
+ * The process that carries the last sandbox's streams may be slow to close them: the next sandbox never shares sockets
+ * with it.
+ */
 TEST(sockets_that_somebody_still_holds_serve_nobody_else)
 {
 	static const char *const more[] = { "--pool", "2", NULL };
@@ -414,7 +427,12 @@ TEST(root_inside_can_not_take_the_ports_nor_the_rules)
 	struct steer_rules r = allow();
 	const char *argv[] = { "/usr/bin/python3", "-u", "-c", NULL }, *envp[] = { "PATH=/usr/bin:/bin" };
 	struct frame_exec x = {
-		.flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN, .cwd = "/", .argc = 4, .envc = 1, .argv = argv, .envp = envp,
+		.flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN,
+		.cwd = "/",
+		.argc = 4,
+		.envc = 1,
+		.argv = argv,
+		.envp = envp,
 	};
 	int in[2], out[2];
 	uint8_t buf[4096];
@@ -425,7 +443,7 @@ TEST(root_inside_can_not_take_the_ports_nor_the_rules)
 
 	CHECK(wt_open(&w, more));
 	CHECK(make(&w, &r, &b));
-	fd_close_many(b.s.net, STEER_SOCKETS); /* nobody listens: the ports are free */
+	fd_close_many(b.s.net, STEER_SOCKETS); /* no listener: the ports are free */
 	snprintf(text, sizeof(text), "%s%s", TRY, program);
 	argv[3] = text;
 	len = frame_exec_encode(&x, buf, sizeof(buf));
@@ -441,12 +459,11 @@ TEST(root_inside_can_not_take_the_ports_nor_the_rules)
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
-/* Streams to the outside are cut in a copy, as by a failing network; in the source they go on. */
+/* Streams to the outside are reset in a copy, as by a failing network; in the source they continue. */
 TEST(a_sandbox_is_sealed_with_memory_while_streams_are_open_and_its_copy_finds_them_reset)
 {
 	static const char program[] =
-		"exec python3 -u -c \"" TRY
-		"import select, errno\n"
+		"exec python3 -u -c \"" TRY "import select, errno\n"
 		"a, b, n = t('198.18.1.1', 80), t('fd63:6c6f:6368:65::1:2', 443), t('203.0.113.2', 80)\n"
 		"n.setblocking(False)\n"
 		"p = select.epoll(); p.register(n.fileno(), select.EPOLLIN)\n"
@@ -508,7 +525,7 @@ TEST(a_sandbox_is_sealed_with_memory_while_streams_are_open_and_its_copy_finds_t
 	CHECK(st_stop(&w));
 }
 
-/* What an image has for resolv.conf is its own business, until it is to find somebody. */
+/* A resolv.conf of the image is left alone, until the sandbox has a network. */
 TEST(in_any_image_the_resolver_is_found)
 {
 	static const char *const had[] = {
@@ -544,10 +561,14 @@ TEST(in_any_image_the_resolver_is_found)
 	st_shell(cmd);
 }
 
-/* In this process, as nobody in particular: what `cloche run` does without root. 0, or the line it failed at. */
+/* In this process, as an ordinary user: what `cloche run` does without root. 0, or the line it failed at. */
 static int rootless(const char *cache, const char *agent)
 {
-	struct warden_opts o = { .env.one_shot = true, .env.cache = cache };
+	struct warden_opts o = { .looker = &kernel_looker_threads,
+				 .env.one_shot = true,
+				 .env.alone = &env_alone,
+				 .env.image_fill = image_fill_here,
+				 .env.cache = cache };
 	struct steer_rules r = allow();
 	struct steer_denied d[STEER_DENIED];
 	struct socket_owner they = { 0 };
@@ -574,7 +595,8 @@ static int rootless(const char *cache, const char *agent)
 	kt_open(&b.p, warden_sock(s));
 	if (!kt_wait(&b.p, FRAME_UP, 0, &f, fds) || b.s.net[0] < 0 || b.s.net[1] < 0 || b.s.net[2] < 0)
 		return __LINE__;
-	if (!says(&b, "print(t('203.0.113.9', 81), t('2001:db8::1', 80))", "ConnectionRefusedError ConnectionRefusedError"))
+	if (!says(&b, "print(t('203.0.113.9', 81), t('2001:db8::1', 80))",
+		  "ConnectionRefusedError ConnectionRefusedError"))
 		return __LINE__;
 	if (!kt_exec(&b.p, 9, "exec python3 -c \"" TRY "s = t('203.0.113.9', 80); input()\"", -1, &x))
 		return __LINE__;
@@ -590,7 +612,7 @@ static int rootless(const char *cache, const char *agent)
 	kt_pipes_close(&x);
 	fd_close(fd);
 	fd_close_many(b.s.net, STEER_SOCKETS);
-	/* And nobody inside, not even the user it is mapped to, can have the ports that are free now. */
+	/* No user inside, not even the one that it is mapped to, can bind the ports that are free now. */
 	if (!says(&b,
 		  "def p(*a):\n"
 		  "    try: a[0](*a[1:]); return 'yes'\n"

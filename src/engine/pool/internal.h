@@ -2,12 +2,15 @@
 #pragma once
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "engine/blank/stash.h"
 #include "engine/pool/pool.h"
 #include "engine/pool/prebuilt.h"
 
 #define KEPT_MAX 64
-#define WAYS 8
+#define WAYS 8 /* blanks in the making, of one maker */
+#define MAKERS 8
+#define JANITORS 16
 
 struct cleanup {
 	struct cleanup *next;
@@ -21,6 +24,14 @@ struct way {
 	struct pool_item item;
 	uint64_t since;
 	bool busy;
+};
+
+/* A thread that makes blanks (maker.c). */
+struct maker {
+	struct pool *pool;
+	pthread_t thread;
+	unsigned busy; /* of ->ways */
+	struct way ways[WAYS];
 };
 
 #define SHARE_HOLDERS 4
@@ -39,9 +50,9 @@ struct share_holder {
 struct share {
 	bool on;
 	bool look; /* at the holders, now */
-	bool waiting; /* somebody does, for one of ->spec */
+	bool waiting; /* a request waits for one of ->spec */
 	int host; /* a mount of the host's root, or -1 */
-	int result; /* of the maker, for who waits: 0, or it cannot be done */
+	int result; /* of the maker, for the waiting request: 0, or it cannot be done */
 	struct share_holder holder[SHARE_HOLDERS];
 	char many[ID_SIZE]; /* the layer that many were asked for of, last */
 	struct sandbox_spec spec; /* asked for last */
@@ -54,12 +65,19 @@ struct share {
 struct pool {
 	struct env *env;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* for who waits for a blank or for the end of cleaning */
-	pthread_cond_t work; /* for the maker */
-	pthread_cond_t dirt; /* for the janitor */
-	pthread_t maker, janitor;
-	bool stop;
-	unsigned target, low, ready, cleaning;
+	pthread_cond_t changed; /* for requests that wait for a blank, and for the end of cleaning */
+	pthread_cond_t work; /* for the first maker */
+	pthread_cond_t help; /* for the others */
+	pthread_cond_t dirt; /* for the janitors */
+	uint64_t locked_at, locked_ns; /* how long ->lock was held so far */
+	unsigned nmakers, nways, helpers,
+		njanitors; /* ->nways: of each maker. ->helpers: makers beside the first that run */
+	bool stop, idle; /* ->idle: the first maker waits */
+	unsigned target; /* places in ->items */
+	unsigned least, depth; /* so many are to be ready: usually, and now, since requests had to wait */
+	uint64_t deepened; /* when ->depth was changed last */
+	unsigned ready, cleaning;
+	unsigned busy; /* places that are taken by what is in the making */
 	bool filling; /* below the low-water mark: fill up again */
 	uint64_t calm_until; /* not before that, while there are enough */
 	int last_error; /* of the maker; 0 after a success */
@@ -73,49 +91,75 @@ struct pool {
 	uint64_t prebuilt_due; /* when one is made for a request on layers that has none; 0 = not seen yet */
 	uint64_t prebuilt_check; /* when to look whether they still have to; the maker's own */
 	unsigned waiting; /* requests that found nothing for them */
-	unsigned strangers; /* of these, who cannot have a network namespace of the guessed tenant */
-	unsigned fillers; /* who waits until it is full, and for nothing else */
+	unsigned strangers; /* of these, the ones that cannot use a network namespace of the guessed tenant */
+	unsigned fillers; /* callers that only wait until it is full */
 	unsigned few; /* as many in the making while there is no hurry */
 	struct ground kept[KEPT_MAX]; /* to be used again by the same tenant */
 	unsigned nkept;
 	struct share share;
 	struct image_host img; /* the maker's view of image `host` */
-	struct way ways[WAYS];
+	pthread_t janitors[JANITORS];
+	struct maker makers[MAKERS];
 };
 
 static inline void pool_lock(struct pool *p)
 {
 	pthread_mutex_lock(&p->lock);
+	p->locked_at = clock_mono_ns();
 }
 
 static inline void pool_unlock(struct pool *p)
 {
+	p->locked_ns += clock_mono_ns() - p->locked_at;
 	pthread_mutex_unlock(&p->lock);
 }
 
 /* pool.c */
+/* Whether a limit is in force that @want does not have. */
+bool pool_lifted(bool limited, const struct cgroup_limits *have, const struct cgroup_limits *want);
 void pool_item_end(struct pool *p, struct pool_item *it);
+/* Waits for a signal of @what, a condition of the pool, for @ns at most; UINT64_MAX: without an end. Called locked. */
+void pool_wait_for(struct pool *p, pthread_cond_t *what, uint64_t ns);
+/* One that is prebuilt for a request that is no longer repeated, has more than its share, or is more than ->depth. Called locked. */
+bool pool_take_stale(struct pool *p, struct pool_item *ret);
+/* In how many ns ->depth is to be looked at; makes it smaller when that is due. Called locked. */
+uint64_t pool_depth_wait(struct pool *p);
 /* Its oldest. Called locked. */
 struct pool_item pool_pop(struct pool *p);
-/* Starts one for @g with @start; its agent is still at work when this returns. Of the maker's thread. */
-int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, struct pool_item *ret, struct err *e);
+/* Takes in one that is ready, in the place that was taken for it. */
+void pool_admit(struct pool *p, const struct pool_item *it);
+/* Gives that place back. */
+static inline void pool_unplace(struct pool *p)
+{
+	pool_lock(p);
+	p->busy--;
+	pool_unlock(p);
+}
+
+/* maker.c */
+void *pool_maker_main(void *maker);
+/* For a thread of the pool: its name, and that requests go first. */
+void pool_give_way(struct pool *p, const char *name);
+/* A maker that waits looks for work: the first, if it waits. Called locked. */
+void pool_wake(struct pool *p);
+/* Starts one for @g with @start; its agent is still at work when this returns. Of a maker's thread. */
+int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, struct pool_item *ret,
+	      struct err *e);
 /* Until its agent is ready; else it is ended. */
 int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e);
-/* How many are in the making. Each has its place in the pool already. Of the maker's thread. */
-unsigned pool_busy(const struct pool *p);
-/* By the maker alone, who leaves room for it. */
-void pool_admit(struct pool *p, const struct pool_item *it);
 
 /* pool_prebuilt.c: prebuilt sandboxes. Of the maker's thread. */
-/* All that a create would do but handing it out, if there is for whom. -errno: the item is of no use any more. */
+/* All that a create would do but handing it out, if a request is expected. -errno: the item is of no use any more. */
 int pool_prebuild(struct pool *p, struct pool_item *it);
-/* In how many ns one for who is on layers should be made; UINT64_MAX: there is nobody. Called locked. */
+/* Whether there are more of them than their request's share, while others have fewer. Called locked. */
+bool pool_prebuilt_surplus(struct pool *p, uint64_t number);
+/* In how many ns a prebuilt sandbox on layers should be made; UINT64_MAX: none is expected. Called locked. */
 uint64_t pool_prebuilt_wait(struct pool *p);
-/* Lets go of those nobody has asked for in a while, and of all when memory is short. Not locked. */
+/* Gives up those that were not asked for in a while, and all when memory is short. Not locked. */
 void pool_prebuilt_check(struct pool *p);
 /* Makes it, of a blank that is ready. */
 void pool_prebuild_layered(struct pool *p);
-/* For one that is made besides: when the pool is full, one that is ready goes. False: there is no room. */
+/* Takes a place for one that is made besides: when the pool is full, one that is ready goes. False: there is no room. */
 bool pool_make_room(struct pool *p);
 /* The pages of a layer of @spec's. As layers.c opens them: no process sees a path of the host. */
 int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id);

@@ -1,3 +1,4 @@
+/* Translates limits of a spec into those of control groups. */
 #include "engine/pool/limit.h"
 #include "base/base.h"
 #include "engine/pool/pool.h"
@@ -37,8 +38,10 @@ int limit_set(struct env *v, struct blank *s, const struct root *root, const str
 	struct cgroup_limits l = limit_groups(want);
 
 	if (l.io_bps) {
-		add_device(&l, v->image.usr);
-		add_device(&l, v->image.root);
+		/*
+		 * Only its own disk. A page of an image is locked while it is read, so a limit on its device would hold up
+		 * whoever else reads the page: other sandboxes, and the host's programs.
+		 */
 		add_device(&l, root->premount.writable);
 	} else if (pool_limits_same(s, &l))
 		return 0;

@@ -16,7 +16,8 @@ struct pool;
 struct pool_item {
 	struct blank blank;
 	struct premount premount; /* sent already, or empty */
-	uint64_t prebuilt; /* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->premount too */
+	/* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->premount too */
+	uint64_t prebuilt;
 	struct root root;
 };
 
@@ -32,11 +33,13 @@ struct pool_guess {
 
 struct pool_counts {
 	unsigned ready, cleaning;
+	uint64_t locked_ns; /* how long the pool's lock was held */
 };
 
 int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
 /* Ends every ready blank and waits for the cleaning. */
 void pool_free(struct pool *p);
+unsigned pool_makers(const struct pool *p); /* threads that make blanks; NULL: 0 */
 /*
  * For @spec. Waits for one if none is ready. A blank that died waiting is never handed out. It has new ids, or those that a
  * sandbox of the same tenant left: user ids, empty cgroups, a network namespace in which nothing was ever sent.

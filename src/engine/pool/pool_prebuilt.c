@@ -1,7 +1,8 @@
 /*
- * Makes prebuilt sandboxes, in the maker's thread. For a request that is repeated, up to half of the pool is prebuilt, each
- * sandbox as soon as its agent is ready. For requests on layers there is one prebuilt sandbox per request; it is made of a
- * ready blank a moment after the last one was taken, because making it at once would slow down the create that took it.
+ * Makes prebuilt sandboxes, in a maker's thread. Up to half of the pool is prebuilt, shared by the requests that are repeated
+ * (prebuilt_wishes()), each sandbox as soon as its agent is ready. Requests on layers do not wait until the pool is filled
+ * again: what they lack is made of ready blanks, a moment after one was taken, because making it at once would slow down
+ * the create that took it.
  */
 #include "engine/pool/internal.h"
 #include "base/base.h"
@@ -19,30 +20,64 @@
 #define LATER_NS 15000000ULL
 #define AGAIN_NS 500000000ULL /* no blank was fit for it */
 #define LOOK_NS 30000000000ULL
-#define IDLE_NS (20 * LOOK_NS) /* nobody has asked for it in so long: it goes */
+#define IDLE_NS (20 * LOOK_NS) /* not asked for in so long: it is given up */
 #define SHORT_PART 16U /* of all memory, that should be left */
 
-/* The request that this blank is prebuilt for: *ret and its number, or 0. Half of the pool stays usable for any request. */
+/* How many are ready that have @number, which is not 0; 0: all that are prebuilt. Called locked. */
+static unsigned count(const struct pool *p, uint64_t number)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < p->ready; i++) {
+		const uint64_t x = p->items[(p->first + i) % p->target].prebuilt;
+
+		n += number ? x == number : x != 0;
+	}
+	return n;
+}
+
+/* Half of the pool stays usable for any request. */
+static unsigned places(const struct pool *p)
+{
+	return p->depth / 2;
+}
+
+/* Whether it can be made what @spec asks for, with the limits that it has. */
+static bool is_fit(const struct pool_item *it, const struct sandbox_spec *spec)
+{
+	const struct cgroup_limits want = limit_groups(&spec->limits);
+	const bool net = spec->flags & SPEC_NET;
+
+	if (!spec->layers)
+		return pool_limits_same(&it->blank, &want);
+	return (!it->blank.used || it->blank.tenant == spec->tenant) && it->blank.steered == net &&
+	       (!net || steer_same(&it->blank.rules, &spec->net)) && !pool_limits_lifted(&it->blank, &want);
+}
+
+/* The request that this new blank is prebuilt for: *ret and its number, or 0. Of those that it fits, the one that lacks most. */
 static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
 {
-	unsigned prebuilt = 0;
-	uint64_t number;
+	struct prebuilt_wish wish[PREBUILT_WISHES];
+	unsigned n, most = 0;
+	uint64_t number = 0;
 
 	pool_lock(p);
-	number = p->prebuilt.number;
-	for (unsigned i = 0; i < p->ready; i++)
-		prebuilt += p->items[(p->first + i) % p->target].prebuilt != 0;
-	/* Who waits may want something else. */
-	if (prebuilt >= p->target / 2 || p->waiting || p->env->stage || it->premount.writable < 0)
-		number = 0;
-	if (number)
-		*ret = p->prebuilt.spec;
-	pool_unlock(p);
-	if (number) {
-		const struct cgroup_limits want = limit_groups(&ret->limits);
+	n = prebuilt_wishes(&p->prebuilt, places(p), wish);
+	/* The waiting request may need another kind. */
+	if (count(p, 0) >= places(p) || p->waiting || p->env->stage || it->premount.writable < 0)
+		n = 0;
+	for (unsigned i = 0; i < n; i++) {
+		const unsigned have = count(p, wish[i].number);
 
-		number = pool_limits_same(&it->blank, &want) ? number : 0;
+		/* With memory, it takes longer than the next blank can wait. */
+		if (wish[i].spec->flags & SPEC_MEMORY || have >= wish[i].most || wish[i].most - have <= most ||
+		    !is_fit(it, wish[i].spec))
+			continue;
+		most = wish[i].most - have;
+		number = wish[i].number;
+		*ret = *wish[i].spec;
 	}
+	pool_unlock(p);
 	return number;
 }
 
@@ -73,7 +108,7 @@ static int open_all(const struct pool *p, const struct pool_item *it, const stru
 	r = memory_head(ret[0], ret[1], &h, &e);
 	if (r == 0)
 		r = memory_fits(&h, spec->limits.memory, &e);
-	/* More groups are made when it is somebody's. */
+	/* More groups are made when it is handed out. */
 	if (r == 0 && h.section[MEM_S_EXEC].n > 1)
 		r = -EOPNOTSUPP;
 	for (x->pages = 1; r >= 0 && x->pages < h.page_files; x->pages += r >= 0)
@@ -113,11 +148,11 @@ static int send_restore(struct pool *p, const struct pool_item *it, const struct
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare a memory image") : 0;
 }
 
-/* All that a create would do but handing it out. One that fails is no loss: whoever comes is told why. */
+/* All that a create would do but handing it out. A failure is harmless: a request gets its own error. */
 static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec *spec, uint64_t number)
 {
 	struct err e = { 0 };
-	int r = root_build(p->env, &p->img, &it->blank, spec, &it->premount, &it->root, &e);
+	int r = root_build(p->env, &p->img, &it->blank, spec, NULL, &it->premount, &it->root, &e);
 
 	if (r == 0) {
 		it->root.setup.flags |= FRAME_SETUP_AHEAD;
@@ -138,35 +173,85 @@ static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec
 	return 0;
 }
 
+/* The same, on layers: the limits may be others than those that were guessed. */
+static int build_layered(struct pool *p, struct pool_item *it, const struct sandbox_spec *spec, uint64_t number)
+{
+	const struct cgroup_limits want = limit_groups(&spec->limits);
+	struct err e = { 0 };
+	int r = 0;
+
+	if (!pool_limits_same(&it->blank, &want)) {
+		r = cgroup_limit(&p->env->cgroups, &it->blank.cgroup, &want, &e);
+		it->blank.limits = want;
+		it->blank.limited = r == 0;
+		if (r < 0)
+			log_warn("no sandbox can be prebuilt: %s", e.msg);
+	}
+	it->blank.tenant = spec->tenant;
+	return r == 0 ? build(p, it, spec, number) : r;
+}
+
+static void forget(struct pool *p, const struct sandbox_spec *spec, uint64_t number)
+{
+	pool_lock(p);
+	if (spec->layers)
+		prebuilt_forget_layered(&p->prebuilt, number);
+	else
+		prebuilt_forget(&p->prebuilt);
+	pool_unlock(p);
+}
+
 int pool_prebuild(struct pool *p, struct pool_item *it)
 {
 	struct sandbox_spec spec;
 	uint64_t number = prebuilt_for(p, it, &spec);
-	int r = number ? build(p, it, &spec, number) : 0;
+	int r;
 
-	if (r < 0) {
-		pool_lock(p);
-		prebuilt_forget(&p->prebuilt);
-		pool_unlock(p);
-	}
+	if (!number)
+		return 0;
+	r = spec.layers ? build_layered(p, it, &spec, number) : build(p, it, &spec, number);
+	if (r < 0)
+		forget(p, &spec, number);
 	return r;
+}
+
+bool pool_prebuilt_surplus(struct pool *p, uint64_t number)
+{
+	struct prebuilt_wish wish[PREBUILT_WISHES];
+	const unsigned n = prebuilt_wishes(&p->prebuilt, places(p), wish);
+	bool lacks = false, over = false;
+
+	if (count(p, 0) < places(p))
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		const unsigned have = count(p, wish[i].number);
+
+		lacks = lacks || have < wish[i].most;
+		over = over || (wish[i].number == number && have > wish[i].most);
+	}
+	return lacks && over;
 }
 
 /* --- on layers --- */
 
-/* Who has none, or NULL. Called locked. */
-static const struct prebuilt_layered *lacking(const struct pool *p)
+/* A spec on layers that has fewer sandboxes than it should have, one that has none first; or NULL. Called locked. */
+static const struct sandbox_spec *lacking(const struct pool *p, uint64_t *ret_number)
 {
-	for (unsigned i = 0; i < PREBUILT_KNOWN; i++) {
-		const struct prebuilt_layered *l = &p->prebuilt.layered[i];
-		bool there = !l->number;
+	const struct sandbox_spec *found = NULL;
+	struct prebuilt_wish wish[PREBUILT_WISHES];
+	const unsigned n = prebuilt_wishes(&p->prebuilt, places(p), wish), all = count(p, 0);
 
-		for (unsigned k = 0; !there && k < p->ready; k++)
-			there = p->items[(p->first + k) % p->target].prebuilt == l->number;
-		if (!there)
-			return l;
+	for (unsigned i = 0; i < n; i++) {
+		const unsigned have = count(p, wish[i].number);
+
+		if (!wish[i].spec->layers || have >= wish[i].most || (have && (found || all >= places(p))))
+			continue;
+		found = wish[i].spec;
+		*ret_number = wish[i].number;
+		if (!have)
+			break;
 	}
-	return NULL;
+	return found;
 }
 
 /* Called locked. */
@@ -180,9 +265,9 @@ static bool any(const struct pool *p)
 
 uint64_t pool_prebuilt_wait(struct pool *p)
 {
-	uint64_t now = clock_mono_ns();
+	uint64_t now = clock_mono_ns(), number;
 
-	if (p->env->stage || !lacking(p)) {
+	if (p->env->stage || !lacking(p, &number)) {
 		p->prebuilt_due = 0;
 		return any(p) ? LOOK_NS : UINT64_MAX;
 	}
@@ -227,15 +312,10 @@ void pool_prebuilt_check(struct pool *p)
 /* One that can be made what @spec asks for. The others stay as they are, in their order but for the first. Called locked. */
 static bool take_blank(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
 {
-	const struct cgroup_limits want = limit_groups(&spec->limits);
-	const bool net = spec->flags & SPEC_NET;
-
 	for (unsigned i = 0; i < p->ready; i++) {
 		struct pool_item *it = &p->items[(p->first + i) % p->target];
 
-		if (it->prebuilt || (it->blank.used && it->blank.tenant != spec->tenant) ||
-		    pool_limits_lifted(&it->blank, &want) || it->blank.steered != net ||
-		    (net && !steer_same(&it->blank.rules, &spec->net)))
+		if (it->prebuilt || !is_fit(it, spec))
 			continue;
 		*ret = *it;
 		*it = p->items[p->first];
@@ -252,7 +332,7 @@ bool pool_make_room(struct pool *p)
 	bool full, drop;
 
 	pool_lock(p);
-	full = p->ready + pool_busy(p) >= p->target;
+	full = p->ready + p->busy >= p->target;
 	drop = full && p->ready;
 	for (unsigned i = 0; drop && i < p->ready; i++) {
 		struct pool_item *x = &p->items[(p->first + i) % p->target], first = p->items[p->first];
@@ -265,6 +345,7 @@ bool pool_make_room(struct pool *p)
 	}
 	if (drop)
 		it = pool_pop(p);
+	p->busy += drop || !full;
 	pool_unlock(p);
 	if (drop)
 		pool_give_up(p, &it);
@@ -273,56 +354,41 @@ bool pool_make_room(struct pool *p)
 
 void pool_prebuild_layered(struct pool *p)
 {
-	const struct prebuilt_layered *l;
+	const struct sandbox_spec *l;
 	struct sandbox_spec spec;
-	struct cgroup_limits want;
 	struct pool_item it;
-	struct err e = { 0 };
 	uint64_t number = 0;
 	bool got;
-	int r = 0;
 
 	if (pool_memory_short())
 		expire(p, UINT64_MAX);
 	pool_lock(p);
-	l = lacking(p);
-	if (l) {
-		number = l->number;
-		spec = l->spec;
-	}
+	l = lacking(p, &number);
+	if (l)
+		spec = *l;
 	pool_unlock(p);
 	/* One that shares its memory is best. */
-	got = number && pool_share_make(p, &spec, &it);
+	got = l && pool_share_make(p, &spec, &it);
 	if (got && !pool_make_room(p)) {
 		pool_give_up(p, &it);
 		got = false;
 	}
 	pool_lock(p);
-	if (!got && number)
+	if (!got && l) {
 		got = take_blank(p, &spec, &it);
+		p->busy += got;
+	}
 	/* The next one's turn, or another try. */
 	p->prebuilt_due = got ? 0 : clock_mono_ns() + AGAIN_NS;
 	pool_unlock(p);
 	if (!got)
 		return;
-	want = limit_groups(&spec.limits);
-	if (!pool_limits_same(&it.blank, &want)) {
-		r = cgroup_limit(&p->env->cgroups, &it.blank.cgroup, &want, &e);
-		it.blank.limits = want;
-		it.blank.limited = r == 0;
-		if (r < 0)
-			log_warn("no sandbox can be prebuilt: %s", e.msg);
-	}
-	it.blank.tenant = spec.tenant;
-	if (r == 0)
-		r = build(p, &it, &spec, number);
-	if (r == 0) {
+	if (build_layered(p, &it, &spec, number) == 0) {
 		pool_admit(p, &it);
 		return;
 	}
-	pool_lock(p);
-	prebuilt_forget_layered(&p->prebuilt, number);
-	pool_unlock(p);
+	pool_unplace(p);
+	forget(p, &spec, number);
 	pool_item_end(p, &it);
 }
 

@@ -1,4 +1,4 @@
-/* One sandbox is prebuilt for a layer that is asked for again: with the real programs. */
+/* Sandboxes are prebuilt for a layer that is asked for again: with the real programs. */
 #include "base/base.h"
 #include "base/test.h"
 #include "layers/seal_test.h"
@@ -12,13 +12,14 @@ static const char *const *args(void)
 	return all;
 }
 
-/* The warden's child, other than @but, in whose root the layer's file is; 0 = none. */
-static pid_t find_prebuilt(pid_t warden, pid_t but)
+/* The warden's children in whose root the layer's file is: how many, at most @max. */
+static unsigned find_all(pid_t warden, pid_t *ret, unsigned max)
 {
 	char path[96], text[65536], *at, *end;
+	unsigned found = 0;
 	struct dirent *d;
-	pid_t found = 0, pid;
 	DIR *tasks;
+	pid_t pid;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)warden);
 	tasks = opendir(path);
@@ -28,13 +29,25 @@ static pid_t find_prebuilt(pid_t warden, pid_t but)
 			continue;
 		for (at = text; (pid = (pid_t)strtol(at, &end, 10)) > 0; at = end) {
 			snprintf(path, sizeof(path), "/proc/%d/root/etc/of-the-layer", (int)pid);
-			if (pid != but && access(path, F_OK) == 0)
-				found = pid;
+			if (found < max && access(path, F_OK) == 0)
+				ret[found++] = pid;
 		}
 	}
 	if (tasks)
 		closedir(tasks);
 	return found;
+}
+
+/* One of them, other than @but; 0 = none. */
+static pid_t find_prebuilt(pid_t warden, pid_t but)
+{
+	pid_t all[16];
+	unsigned n = find_all(warden, all, ARRAY_LEN(all));
+
+	while (n-- > 0)
+		if (all[n] != but)
+			return all[n];
+	return 0;
 }
 
 /* Until there is one, or none. */
@@ -83,7 +96,8 @@ static bool come_and_go(struct wt *w, const struct sandbox_spec *spec)
 {
 	struct st_box b;
 
-	return st_create(w, spec, &b) && st_run(&b, 0, "grep -qx first /etc/of-the-layer && test -s /run/cloche/generation") == 0 &&
+	return st_create(w, spec, &b) &&
+	       st_run(&b, 0, "grep -qx first /etc/of-the-layer && test -s /run/cloche/generation") == 0 &&
 	       st_end(w, &b);
 }
 
@@ -112,7 +126,7 @@ TEST(who_comes_back_to_a_layer_gets_the_one_that_stands_and_it_was_nobodys)
 		CHECK(st_end(&w, &b));
 	}
 	CHECK(strlen(told[0]) > 16 && strcmp(told[0], told[1]) != 0);
-	/* Nobody but its tenant. */
+	/* Only for its tenant. */
 	spec.tenant = 8;
 	CHECK(client_create(w.client, &spec, &b.s, &e) < 0);
 	CHECK(wait_prebuilt(w.pid, 0, true) > 0);
@@ -120,6 +134,39 @@ TEST(who_comes_back_to_a_layer_gets_the_one_that_stands_and_it_was_nobodys)
 	CHECK_EQ(client_unseal(w.client, id, &e), 0);
 	CHECK_EQ(wait_prebuilt(w.pid, 0, false), 0);
 	CHECK(none_half_made());
+	CHECK(st_stop(&w));
+}
+
+TEST(a_layer_that_is_asked_for_often_has_half_of_the_pool)
+{
+	pid_t all[16], got[3] = { 0 };
+	unsigned n = 0, prebuilt = 0;
+	struct sandbox_spec spec;
+	struct err e = { 0 };
+	struct st_box b[3];
+	char id[ID_SIZE];
+	struct wt w;
+
+	CHECK(make_layer(&w, &spec, id));
+	for (int i = 0; i < 6; i++)
+		CHECK(come_and_go(&w, &spec));
+	for (int i = 0; i < 2000 && (n = find_all(w.pid, all, ARRAY_LEN(all))) != 4; i++)
+		wt_sleep_ms(5);
+	CHECK_EQ(n, 4);
+	for (int i = 0; i < 3; i++) {
+		CHECK(st_create(&w, &spec, &b[i]));
+		got[i] = wt_pid(b[i].s.pidfd);
+		for (unsigned k = 0; k < n; k++)
+			prebuilt += got[i] == all[k];
+	}
+	CHECK(prebuilt >= 2); /* the last one can be seen a moment before it can be taken */
+	CHECK(got[0] != got[1] && got[1] != got[2] && got[0] != got[2]);
+	CHECK_EQ(st_run(&b[0], 0, "echo mine > /etc/of-the-layer"), 0);
+	CHECK_EQ(st_run(&b[1], 0, "grep -qx first /etc/of-the-layer"), 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(st_end(&w, &b[i]));
+	CHECK_EQ(client_unseal(w.client, id, &e), 0);
+	CHECK_EQ(wait_prebuilt(w.pid, 0, false), 0);
 	CHECK(st_stop(&w));
 }
 

@@ -5,28 +5,23 @@
 #include "linux/sched_slice.h"
 #include "warden/warden_test.h"
 
+#include <dirent.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-/* All processes the warden started, as they stand in /proc. */
+/* All processes that the warden started, from /proc. */
 static unsigned blanks(pid_t pid, pid_t *ret, unsigned max)
 {
-	char path[96], text[65536], *at, *end;
-	struct dirent *d;
-	unsigned n = 0;
-	DIR *tasks;
+	return wt_sandboxes(pid, ret, max);
+}
 
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	tasks = opendir(path);
-	while (tasks && (d = readdir(tasks))) {
-		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)pid, d->d_name);
-		if (d->d_name[0] == '.' || fd_get(AT_FDCWD, path, text, sizeof(text)) < 0)
-			continue;
-		for (at = text; n < max && (ret[n] = (pid_t)strtol(at, &end, 10)) > 0; at = end)
-			n++;
-	}
-	if (tasks)
-		closedir(tasks);
-	return n;
+static unsigned count_blanks(pid_t pid)
+{
+	pid_t all[512];
+
+	return wt_sandboxes(pid, all, ARRAY_LEN(all));
 }
 
 /* Until @ready or more are, and nothing is being cleaned up. */
@@ -56,7 +51,7 @@ TEST(it_fills_itself_and_fills_up_again_behind_creates)
 	CHECK(wt_open(&w, more));
 	CHECK(wait_ready(w.client, 6, &c));
 	CHECK_EQ(c.alive, 0);
-	CHECK_EQ(wt_children(w.pid), 6);
+	CHECK_EQ(count_blanks(w.pid), 6);
 	wt_spec(&spec);
 	for (size_t i = 0; i < ARRAY_LEN(s); i++)
 		CHECK_EQ(client_create(w.client, &spec, &s[i], &e), 0);
@@ -72,11 +67,11 @@ TEST(it_fills_itself_and_fills_up_again_behind_creates)
 	wt_sleep_ms(100); /* on the way up it counts one more child than ready */
 	CHECK(wait_ready(w.client, 4, &c));
 	CHECK_EQ(c.ended, 5);
-	for (unsigned i = 0; i < 300 && wt_children(w.pid) != c.ready; i++) {
+	for (unsigned i = 0; i < 300 && count_blanks(w.pid) != c.ready; i++) {
 		wt_sleep_ms(100);
 		CHECK(wait_ready(w.client, 4, &c));
 	}
-	CHECK_EQ(wt_children(w.pid), c.ready);
+	CHECK_EQ(count_blanks(w.pid), c.ready);
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
@@ -185,7 +180,7 @@ TEST(a_blank_that_died_waiting_is_never_handed_out)
 	}
 	/* The dead that were passed over are buried as well. */
 	CHECK(fill_up(w.client, &spec, 4));
-	CHECK_EQ(wt_children(w.pid), 4);
+	CHECK_EQ(count_blanks(w.pid), 4);
 	CHECK_EQ(client_counts(w.client, &c, &e), 0);
 	CHECK_EQ(c.cleanup_failures, 0);
 	CHECK_EQ(wt_stop(&w), 0);
@@ -236,8 +231,143 @@ TEST(what_one_tenant_left_is_never_under_another)
 		client_sandbox_done(&s);
 		for (int k = 0; k < i; k++)
 			if (life[k].tenant != life[i].tenant && !strcmp(life[k].net, life[i].net))
-				CHECK(strcmp(life[k].group, life[i].group) != 0); /* both numbers may come again, not both at once */
+				CHECK(strcmp(life[k].group, life[i].group) !=
+				      0); /* both numbers may come again, not both at once */
 	}
+	CHECK_EQ(wt_stop(&w), 0);
+}
+
+/* A fork of ours in the group is refused: it has a past then. */
+static bool refuse_fork(const char *group)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		AUTO_CLOSE int dir = sys_openat(AT_FDCWD, group, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+		pid_t more = -1;
+
+		if (dir < 0 || fd_put(dir, "pids.max", "1") < 0 || fd_put(dir, "cgroup.procs", "0") < 0)
+			_exit(2);
+		more = fork();
+		_exit(more < 0 && errno == EAGAIN ? 0 : 1);
+	}
+	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+TEST(a_network_namespace_serves_again_where_the_groups_do_not)
+{
+	enum { LIVES = 8 };
+	static const char *const more[] = { "--pool", "1", NULL };
+	char group[512], first_net[64] = "", net[64], path[64];
+	struct stat first = { 0 }, now;
+	struct sandbox_spec spec;
+	struct warden_counts c;
+	struct err e = { 0 };
+	bool again = false;
+	struct wt w;
+
+	CHECK(wt_open(&w, more));
+	wt_spec(&spec);
+	spec.tenant = 7;
+	for (int i = 0; i < LIVES && !again; i++) {
+		struct client_sandbox s;
+		ssize_t n;
+
+		CHECK_EQ(client_create(w.client, &spec, &s, &e), 0);
+		CHECK(wt_wait_up(s.sock));
+		CHECK(wt_cgroup(wt_pid(s.pidfd), group, sizeof(group)));
+		CHECK_EQ(stat(group, &now), 0);
+		snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)wt_pid(s.pidfd));
+		n = readlink(path, net, sizeof(net) - 1);
+		CHECK(n > 0);
+		net[n] = '\0';
+		again = !strcmp(net, first_net);
+		if (again)
+			CHECK(now.st_ino != first.st_ino); /* but in new groups */
+		if (i == 0) {
+			first = now;
+			memcpy(first_net, net, sizeof(net));
+			CHECK(refuse_fork(group));
+		}
+		CHECK_EQ(client_destroy(w.client, s.handle, &e), 0);
+		CHECK(wt_gone(s.pidfd, 2000));
+		client_sandbox_done(&s);
+		CHECK(wait_ready(w.client, 1, &c));
+	}
+	CHECK(again);
+	CHECK_EQ(wt_stop(&w), 0);
+}
+
+static unsigned threads_named(pid_t pid, const char *name)
+{
+	char path[64], text[64];
+	struct dirent *d;
+	unsigned n = 0;
+	DIR *task;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	task = opendir(path);
+	while (task && (d = readdir(task))) {
+		snprintf(path, sizeof(path), "%.16s/comm", d->d_name);
+		n += d->d_name[0] != '.' && fd_get(dirfd(task), path, text, sizeof(text)) > 0 && !strcmp(text, name);
+	}
+	if (task)
+		closedir(task);
+	return n;
+}
+
+/* As on a machine with sixteen processors, whatever this one has. */
+TEST(many_makers_and_janitors_make_and_clean_up_each_sandbox_once)
+{
+	enum { AT_ONCE = 24, ROUNDS = 12 };
+	static const char *const more[] = { "--pool", "8", NULL };
+	static struct client_sandbox s[AT_ONCE];
+	struct sandbox_spec spec;
+	struct warden_counts c;
+	struct err e = { 0 };
+	bool deep = false;
+	struct wt w;
+
+	setenv("CLOCHE_CORES", "16", 1);
+	wt_warden = "faulty/cloche-warden";
+	CHECK(wt_open(&w, more));
+	unsetenv("CLOCHE_CORES");
+	wt_warden = "cloche-warden";
+	wt_spec(&spec);
+	CHECK(wait_ready(w.client, 8, &c));
+	CHECK_EQ(threads_named(w.pid, "maker\n"), 8);
+	CHECK_EQ(threads_named(w.pid, "janitor\n"), 16);
+	for (int round = 0; round < ROUNDS; round++) {
+		spec.tenant = 1 + (uint64_t)(round / 3 % 2);
+		for (int i = 0; i < AT_ONCE; i++) {
+			CHECK_EQ(client_create(w.client, &spec, &s[i], &e), 0);
+			for (int k = 0; k < i; k++)
+				CHECK(s[k].handle != s[i].handle && s[k].receipt.uid_base != s[i].receipt.uid_base &&
+				      wt_pid(s[k].pidfd) != wt_pid(s[i].pidfd));
+		}
+		CHECK_EQ(client_counts(w.client, &c, &e), 0);
+		CHECK_EQ(c.alive, AT_ONCE);
+		for (int i = 0; i < AT_ONCE; i++) {
+			CHECK(wt_wait_up(s[i].sock));
+			CHECK_EQ(client_destroy(w.client, s[i].handle, &e), 0);
+			CHECK(wt_gone(s[i].pidfd, 5000));
+			client_sandbox_done(&s[i]);
+		}
+		CHECK(wait_ready(w.client, 4, &c));
+		deep = deep || c.ready > 8;
+	}
+	CHECK(deep); /* requests had to wait, so there are more now than were asked for */
+	for (unsigned i = 0; i < 300 && c.ready > 8; i++) {
+		wt_sleep_ms(100);
+		CHECK_EQ(client_counts(w.client, &c, &e), 0);
+	}
+	CHECK(c.ready <= 8 && c.ready >= 4); /* but not for good */
+	CHECK_EQ(c.made, AT_ONCE * ROUNDS);
+	CHECK_EQ(c.ended, AT_ONCE * ROUNDS);
+	CHECK_EQ(c.cleanup_failures, 0);
+	CHECK(wait_ready(w.client, 4, &c));
+	CHECK_EQ(count_blanks(w.pid), c.ready);
 	CHECK_EQ(wt_stop(&w), 0);
 }
 
@@ -300,7 +430,7 @@ TEST(a_sandbox_that_is_handed_out_has_its_usual_turn_on_the_cpu)
 	CHECK(wait_ready(w.client, 4, &c));
 	CHECK_EQ(blanks(w.pid, pid, ARRAY_LEN(pid)), 4);
 	for (int i = 0; i < 4; i++)
-		CHECK_EQ(sched_slice_of(pid[i]), usual ? SLICE_LONG_NS : 0); /* before 6.12 there is none to tell */
+		CHECK_EQ(sched_slice_of(pid[i]), usual ? SLICE_LONG_NS : 0); /* before 6.12 the kernel reports none */
 	wt_spec(&spec);
 	for (int i = 0; i < 12; i++) {
 		struct client_sandbox s;
@@ -357,7 +487,9 @@ TEST(the_pool_itself_gives_each_blank_once_and_counts_its_cleaning)
 /* A pool without threads: what its maker does, one step at a time. */
 static void still_pool(struct pool *p, struct pool_item *items, unsigned target)
 {
-	*p = (struct pool){ .items = items, .target = target, .queue_end = &p->queue };
+	*p = (struct pool){
+		.items = items, .target = target, .depth = target, .least = target, .queue_end = &p->queue
+	};
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->dirt, NULL);
 	for (unsigned i = 0; i < target; i++) {
@@ -377,10 +509,10 @@ TEST(what_is_made_besides_never_takes_the_place_of_one_in_the_making)
 	CHECK(p);
 	still_pool(p, items, 4);
 	p->ready = 2;
-	p->ways[0].busy = true;
+	p->busy = 1;
 	CHECK(pool_make_room(p));
 	CHECK_EQ(p->ready, 2); /* there was room */
-	p->ways[3].busy = true;
+	CHECK_EQ(p->busy, 2); /* and it is taken */
 	items[1].prebuilt = 0;
 	CHECK(pool_make_room(p));
 	CHECK_EQ(p->ready, 1);
@@ -389,7 +521,8 @@ TEST(what_is_made_besides_never_takes_the_place_of_one_in_the_making)
 	free(p->queue);
 	p->queue_end = &p->queue;
 	p->ready = 0;
-	p->ways[5].busy = p->ways[6].busy = true;
+	p->busy = 4;
 	CHECK(!pool_make_room(p));
 	CHECK_EQ(p->ready, 0);
+	CHECK_EQ(p->busy, 4);
 }

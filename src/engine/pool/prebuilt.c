@@ -1,17 +1,20 @@
+/* Remembers requests, and chooses those that sandboxes are prebuilt for. */
 #include "engine/pool/prebuilt.h"
 #include "base/base.h"
 #include "base/clock.h"
 
-/* Only of image `host`: others can change while a sandbox waits, and so can what is mounted from elsewhere. */
+#include <limits.h>
+
+/* Not of folders: those can change while a sandbox waits, and so can what is mounted from elsewhere. */
 static bool plain(const struct sandbox_spec *s)
 {
-	return !strcmp(s->image, "host") && !s->nmounts && !s->ntmpfs && !s->limits.io_bps &&
-	       !(s->flags & (SPEC_DISK | SPEC_TIERS | SPEC_JAIL | SPEC_KVM));
+	return (!strcmp(s->image, "host") || !strcmp(s->image, SPEC_SCRATCH)) && !s->nmounts && !s->ntmpfs &&
+	       !s->limits.io_bps && !(s->flags & (SPEC_DISK | SPEC_TIERS | SPEC_JAIL | SPEC_KVM));
 }
 
 static bool can(const struct sandbox_spec *s)
 {
-	return plain(s) && !s->layers && !(s->flags & SPEC_MEMORY);
+	return plain(s) && !strcmp(s->image, "host") && !s->layers && !(s->flags & SPEC_MEMORY);
 }
 
 /* Byte by byte: what is equal in meaning only is made in the ordinary way. Of what can be, the rest is empty. */
@@ -19,11 +22,10 @@ static bool same(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
 	const size_t from = offsetof(struct sandbox_spec, image), to = offsetof(struct sandbox_spec, layer);
 
-	return !memcmp((const char *)a + from, (const char *)b + from, to - from) &&
-	       steer_same(&a->net, &b->net);
+	return !memcmp((const char *)a + from, (const char *)b + from, to - from) && steer_same(&a->net, &b->net);
 }
 
-/* Nobody else may have what is in a tenant's layers: the number of them is compared above. */
+/* Layers belong to a tenant, so the tenant is compared as well; the number of layers is compared in same(). */
 static bool same_layered(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
 	return a->tenant == b->tenant && same(a, b) && !memcmp(a->layer, b->layer, a->layers * sizeof(a->layer[0]));
@@ -61,7 +63,34 @@ bool prebuilt_current(const struct prebuilt *t, uint64_t number)
 	return current && number;
 }
 
-/* Of those with a number, or without, who was there longest ago, or was never. */
+static bool is_recent(const struct prebuilt *t, uint64_t asked)
+{
+	return asked + PREBUILT_RECENT > t->asked;
+}
+
+unsigned prebuilt_wishes(const struct prebuilt *t, unsigned places, struct prebuilt_wish ret[PREBUILT_WISHES])
+{
+	unsigned n = 0, sharing = 0, share;
+
+	if (t->number) {
+		sharing += is_recent(t, t->host_asked);
+		ret[n++] = (struct prebuilt_wish){ &t->spec, t->number, is_recent(t, t->host_asked) ? UINT_MAX : 1 };
+	}
+	for (unsigned i = 0; i < PREBUILT_KNOWN; i++) {
+		const struct prebuilt_layered *l = &t->layered[i];
+		const bool shares = l->number && !(l->spec.flags & SPEC_MEMORY) && is_recent(t, l->asked);
+
+		sharing += shares;
+		if (l->number)
+			ret[n++] = (struct prebuilt_wish){ &l->spec, l->number, shares ? l->times : 1 };
+	}
+	share = sharing && places / sharing ? places / sharing : 1;
+	for (unsigned i = 0; i < n; i++)
+		ret[i].most = ret[i].most < share ? ret[i].most : share;
+	return n;
+}
+
+/* Of those with a number, or without, the one that was asked for longest ago, or never. */
 static struct prebuilt_layered *oldest(struct prebuilt *t, bool numbered)
 {
 	struct prebuilt_layered *found = NULL;
@@ -82,6 +111,7 @@ static bool learn_layered(struct prebuilt *t, const struct sandbox_spec *spec)
 	if (l) {
 		l->asked = ++t->asked;
 		l->at = clock_mono_ns();
+		l->times += l->times < UINT_MAX;
 		if (l->number)
 			return false;
 		for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
@@ -89,9 +119,10 @@ static bool learn_layered(struct prebuilt *t, const struct sandbox_spec *spec)
 		if (n >= t->most)
 			*oldest(t, true) = (struct prebuilt_layered){ 0 };
 		l->number = ++t->last_number;
+		l->times = 1;
 		return true;
 	}
-	/* Who comes once only takes the place of such ones. */
+	/* A spec that was asked for once only replaces others of that kind. */
 	l = oldest(t, false);
 	*l = (struct prebuilt_layered){ .spec = *spec, .asked = ++t->asked, .at = clock_mono_ns() };
 	return false;
@@ -108,9 +139,14 @@ bool prebuilt_learn(struct prebuilt *t, const struct sandbox_spec *spec)
 	t->had = can(spec);
 	if (t->had)
 		t->last = *spec;
-	if (!twice || prebuilt_same(t, spec))
+	if (prebuilt_same(t, spec)) {
+		t->host_asked = ++t->asked;
+		return false;
+	}
+	if (!twice)
 		return false;
 	t->spec = *spec;
+	t->host_asked = ++t->asked;
 	t->number = ++t->last_number;
 	return true;
 }

@@ -108,7 +108,9 @@ TEST(forgotten_it_takes_two_again_and_the_number_is_another)
 
 TEST(other_rules_for_a_network_are_another_request)
 {
-	struct sandbox_spec spec = { .image = "host", .workdir = "/w", .flags = SPEC_NET, .net = { .mode = STEER_ALLOW, .n = 1 } };
+	struct sandbox_spec spec = {
+		.image = "host", .workdir = "/w", .flags = SPEC_NET, .net = { .mode = STEER_ALLOW, .n = 1 }
+	};
 	struct prebuilt t = { 0 };
 
 	spec.net.rule[0] = (struct steer_rule){ .family = 4, .prefix = 8, .first = 80, .last = 80, .addr = { 10 } };
@@ -148,7 +150,7 @@ TEST(on_layers_who_comes_back_has_one_although_others_came_in_between)
 	of_b = prebuilt_number(&t, &b);
 	CHECK(of_a && of_b && of_a != of_b && prebuilt_current(&t, of_a) && prebuilt_current(&t, of_b));
 	CHECK(!prebuilt_current(&t, 0));
-	/* Nobody else's, with nothing else below, and not of another kind. */
+	/* Only for the same tenant, the same layers below, and the same kind. */
 	x = a;
 	x.tenant = 8;
 	CHECK_EQ(prebuilt_number(&t, &x), 0);
@@ -161,9 +163,12 @@ TEST(on_layers_who_comes_back_has_one_although_others_came_in_between)
 	x = a;
 	x.nmounts = 1;
 	CHECK_EQ(prebuilt_number(&t, &x), 0);
-	/* There is room for two: who was away longest goes. Many who come once move nobody. */
-	for (char i = 'k'; i < 'z'; i++) {
-		x = on_layer((char[]){ i, '\0' });
+	/*
+	 * There is room for two: the one that was asked for longest ago goes. Many that are asked for once replace
+	 * none.
+	 */
+	for (int i = 'k'; i < 'z'; i++) {
+		x = on_layer((char[]){ (char)i, '\0' });
 		CHECK(!prebuilt_learn(&t, &x));
 	}
 	CHECK(!prebuilt_learn(&t, &a) && !prebuilt_learn(&t, &c) && prebuilt_learn(&t, &c));
@@ -174,7 +179,7 @@ TEST(on_layers_who_comes_back_has_one_although_others_came_in_between)
 	CHECK(!prebuilt_number(&t, &a) && !prebuilt_current(&t, of_a) && prebuilt_number(&t, &c));
 	prebuilt_forget_layered(&t, prebuilt_number(&t, &c));
 	CHECK(!prebuilt_number(&t, &c));
-	/* So does who was not asked for. */
+	/* So does one that was not asked for. */
 	prebuilt_learn(&t, &a);
 	CHECK(prebuilt_learn(&t, &a));
 	before = clock_mono_ns();
@@ -184,4 +189,52 @@ TEST(on_layers_who_comes_back_has_one_although_others_came_in_between)
 	CHECK(!prebuilt_number(&t, &a) && prebuilt_number(&t, &c));
 	prebuilt_expire(&t, UINT64_MAX);
 	CHECK(!prebuilt_number(&t, &c));
+}
+
+/* How many sandboxes @spec may have of @places; 0: nothing is prebuilt for it. */
+static unsigned share(const struct prebuilt *t, unsigned places, const struct sandbox_spec *spec)
+{
+	struct prebuilt_wish w[PREBUILT_WISHES];
+	const unsigned n = prebuilt_wishes(t, places, w);
+	const uint64_t number = prebuilt_number(t, spec);
+
+	for (unsigned i = 0; i < n; i++)
+		if (w[i].number == number)
+			return w[i].most;
+	return 0;
+}
+
+TEST(repeated_requests_share_the_places_and_none_gets_more_than_it_was_asked_for)
+{
+	static struct prebuilt t = { .most = PREBUILT_LAYERED };
+	struct sandbox_spec a = on_layer("a"), b = on_layer("b"), m = on_layer("m"), plain = host(1 << 20);
+
+	CHECK_EQ(share(&t, 16, &plain), 0);
+	prebuilt_learn(&t, &plain);
+	prebuilt_learn(&t, &plain);
+	CHECK_EQ(share(&t, 16, &plain), 16);
+	prebuilt_learn(&t, &a);
+	CHECK_EQ(share(&t, 16, &a), 0);
+	prebuilt_learn(&t, &a);
+	CHECK(share(&t, 16, &a) == 1 && share(&t, 16, &plain) == 8);
+	prebuilt_learn(&t, &a);
+	CHECK_EQ(share(&t, 16, &a), 2);
+	for (int i = 0; i < 20; i++)
+		prebuilt_learn(&t, &a);
+	CHECK(share(&t, 16, &a) == 8 && share(&t, 16, &plain) == 8);
+	/* With memory: one, which holds up no other request. */
+	m.flags = SPEC_MEMORY;
+	for (int i = 0; i < 5; i++)
+		prebuilt_learn(&t, &m);
+	CHECK(share(&t, 16, &m) == 1 && share(&t, 16, &a) == 8);
+	for (int i = 0; i < 10; i++)
+		prebuilt_learn(&t, &b);
+	CHECK(share(&t, 16, &b) == 5 && share(&t, 16, &a) == 5 && share(&t, 16, &plain) == 5);
+	/* What did not come for a while keeps one, and the places are the others'. */
+	for (unsigned i = 0; i < PREBUILT_RECENT; i++)
+		prebuilt_learn(&t, &b);
+	CHECK(share(&t, 16, &b) == 16 && share(&t, 16, &a) == 1 && share(&t, 16, &plain) == 1);
+	CHECK_EQ(share(&t, 0, &b), 1);
+	prebuilt_learn(&t, &a);
+	CHECK(share(&t, 16, &a) == 8 && share(&t, 16, &b) == 8);
 }

@@ -1,33 +1,33 @@
 /*
- * Sandboxes whose processes share their memory: made by holders (engine/blank/stash.h), of which the maker starts one for each
- * layer that is asked for again. Who asks for many at once says so (SPEC_MANY); a request that is repeated gets a
- * prebuilt one (pool_prebuilt.c), which is made by a holder, too. Whatever a holder cannot do is done without it: then the
- * agent is an ordinary one, and reads the image.
+ * Sandboxes whose processes share their memory: made by holders (engine/blank/stash.h), of which the maker starts one
+ * for each layer that is asked for again. A request for many at once is marked (SPEC_MANY); a repeated request gets a
+ * prebuilt sandbox (pool_prebuilt.c), which is made by a holder, too. What a holder cannot do is done without it: then
+ * the agent is an ordinary one, and reads the image.
  *
- * Holders take memory that nobody's quota counts, so they are few, and go when nobody has asked for theirs in a while,
- * when memory is short, or when their layer goes. Those they made go on.
+ * Holders take memory that no quota counts, so they are few. They end when they were not asked for in a while, when
+ * memory is short, or when their layer is removed. The sandboxes that they made continue.
  */
 #include "engine/pool/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/pidfd.h"
 #include "base/sys.h"
 #include "engine/image/procfs.h"
 #include "engine/pool/limit.h"
 #include "layers/memory.h"
 #include "linux/mount.h"
 
-#include <poll.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#define IDLE_NS 60000000000ULL /* a holder nobody asks for any more */
-#define BURST_NS 100000000ULL /* who asks for many asks again by then */
+#define IDLE_NS 60000000000ULL /* a holder without requests ends */
+#define BURST_NS 100000000ULL /* the next of many requests comes by then */
 #define LEFT_NS 500000000ULL /* what was made ahead for such a one and not taken goes */
 #define AGAIN_NS 30000000000ULL /* what cannot be held is tried again */
 #define KILLED_NS 1000000000ULL /* and whose holder was killed meanwhile */
 #define WAIT_NS 2000000000ULL /* others wait behind it; then the image is read instead */
+#define LOOK_NS 1000000000ULL
 #define ONE_MAX (512ULL * MIB) /* of one holder */
 #define PART 8U /* of the machine's memory, for all of them */
 
@@ -45,13 +45,6 @@ static struct share_holder *find_holder(struct pool *p, const char *layer)
 	return NULL;
 }
 
-static bool dead(int pidfd)
-{
-	struct pollfd x = { .fd = pidfd, .events = POLLIN };
-
-	return poll(&x, 1, 0) != 0;
-}
-
 /* ---- holders: the maker's --------------------------------------------------------------------------------------- */
 
 static void end_holder(struct pool *p, struct share_holder *h)
@@ -65,18 +58,10 @@ static void end_holder(struct pool *p, struct share_holder *h)
 	stash_end(p->env, &s);
 }
 
-static uint64_t total_memory(void)
-{
-	char text[4096];
-	const char *at = fd_get(AT_FDCWD, "/proc/meminfo", text, sizeof(text)) > 0 ? strstr(text, "MemTotal:") : NULL;
-
-	return at ? strtoull(at + strlen("MemTotal:"), NULL, 10) * 1024 : 0;
-}
-
-/* A place for one of @bytes, who was asked for longest ago making room; NULL: it is too large. */
+/* A place for a holder of @bytes; those that were asked for longest ago are ended for it. NULL: it is too large. */
 static struct share_holder *make_room(struct pool *p, uint64_t bytes)
 {
-	const uint64_t most = total_memory() / PART;
+	const uint64_t most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / PART;
 
 	if (bytes > most || bytes > ONE_MAX)
 		return NULL;
@@ -182,7 +167,7 @@ static int get_holder(struct pool *p, const struct sandbox_spec *spec, struct sh
 {
 	struct share_holder *h = find_holder(p, newest(spec));
 
-	if (h && ((h->failed && clock_mono_ns() > h->again) || (!h->failed && dead(h->stash.pidfd)))) {
+	if (h && ((h->failed && clock_mono_ns() > h->again) || (!h->failed && pidfd_ended(h->stash.pidfd)))) {
 		end_holder(p, h);
 		h = NULL;
 	}
@@ -225,7 +210,8 @@ static int make_item(struct pool *p, struct share_holder *h, const struct sandbo
 
 static bool can_share(const struct pool *p, const struct sandbox_spec *spec)
 {
-	return p->share.on && spec->flags & SPEC_MEMORY && spec->layers && !(spec->flags & (SPEC_TIERS | SPEC_JAIL | SPEC_KVM));
+	return p->share.on && spec->flags & SPEC_MEMORY && spec->layers &&
+	       !(spec->flags & (SPEC_TIERS | SPEC_JAIL | SPEC_KVM));
 }
 
 bool pool_share_make(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
@@ -285,16 +271,8 @@ static bool wanted(struct pool *p, const struct sandbox_spec *spec)
 	for (unsigned i = 0; number && i < p->ready; i++)
 		if (p->items[(p->first + i) % p->target].prebuilt == number)
 			return false; /* nothing is quicker */
-	return h && (!h->failed || clock_mono_ns() <= h->again) ? !h->failed && !h->stale : !strcmp(p->share.many, newest(spec));
-}
-
-static void wait_changed(struct pool *p)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	ts.tv_sec++;
-	pthread_cond_timedwait(&p->changed, &p->lock, &ts);
+	return h && (!h->failed || clock_mono_ns() <= h->again) ? !h->failed && !h->stale :
+								  !strcmp(p->share.many, newest(spec));
 }
 
 bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
@@ -322,7 +300,7 @@ bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct poo
 	until = s->asked + WAIT_NS;
 	while (!got && s->result == 0 && clock_mono_ns() < until && !p->stop) {
 		got = take_left(p, ret);
-		if (got && dead(ret->blank.pidfd)) {
+		if (got && pidfd_ended(ret->blank.pidfd)) {
 			got = false;
 			pool_unlock(p);
 			pool_item_end(p, ret);
@@ -332,7 +310,7 @@ bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct poo
 		s->waiting = !got;
 		pthread_cond_signal(&p->work);
 		if (!got)
-			wait_changed(p);
+			pool_wait_for(p, &p->changed, LOOK_NS);
 	}
 	s->waiting = false;
 	s->asked = clock_mono_ns();
@@ -379,7 +357,8 @@ static void look_at_holders(struct pool *p)
 	for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
 		struct share_holder *h = &p->share.holder[i];
 
-		if (h->layer[0] && (h->stale || tight || now - h->used > IDLE_NS || (!h->failed && dead(h->stash.pidfd))))
+		if (h->layer[0] &&
+		    (h->stale || tight || now - h->used > IDLE_NS || (!h->failed && pidfd_ended(h->stash.pidfd))))
 			end_holder(p, h);
 	}
 }

@@ -1,3 +1,4 @@
+/* Makes the mounts that need no image. */
 #include "engine/rootfs/premount.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -63,7 +64,7 @@ static int send_mounts(int cpus, int writable, int texts, const struct blank *s,
 }
 
 int premount_make(struct env *v, const struct image_host *img, const struct blank *s, const struct writable_opts *o,
-	       unsigned cpus, struct premount *ret, struct err *e)
+		  unsigned cpus, struct premount *ret, struct err *e)
 {
 	struct premount y = { .writable = -1, .meminfo = -1, .cpus = cpus, .size = o->size, .inodes = o->inodes };
 	AUTO_CLOSE int dir = image_cpus(img, cpus, e), apart = -1;
@@ -78,7 +79,8 @@ int premount_make(struct env *v, const struct image_host *img, const struct blan
 			err_sys(e, ERR_INTERNAL, r, "open the files that show a sandbox its use");
 	}
 	if (r >= 0)
-		r = send_mounts(dir, y.writable, apart >= 0 ? apart : y.writable, s, !v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);
+		r = send_mounts(dir, y.writable, apart >= 0 ? apart : y.writable, s,
+				!v->rootless && v->cgroups.version == 1 && s->cgroup.mask & CGROUP_BIT(CGROUP_CPU), e);
 	if (r >= 0) {
 		r = y.meminfo = sys_openat(y.writable, "meminfo", O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 		if (r < 0)
@@ -95,7 +97,8 @@ int premount_make(struct env *v, const struct image_host *img, const struct blan
 int premount_show(const struct premount *y, uint64_t memory, uint32_t cpu_milli)
 {
 	char text[PROCFS_MAX];
-	int r = shown_write(y->writable, "meminfo", text, procfs_meminfo(text, sizeof(text), &(struct procfs_memory){ .limit = memory }));
+	int r = shown_write(y->writable, "meminfo", text,
+			    procfs_meminfo(text, sizeof(text), &(struct procfs_memory){ .limit = memory }));
 
 	if (r == 0)
 		r = shown_write(y->writable, "loadavg", SHOWN_NO_LOAD, strlen(SHOWN_NO_LOAD));

@@ -1,7 +1,9 @@
+/* Puts the mounts of a sandbox together and sends them to its agent. */
 #include "engine/rootfs/root.h"
 #include "base/base.h"
 #include "base/id.h"
 #include "base/sys.h"
+#include "engine/image/devices.h"
 #include "engine/image/procfs.h"
 #include "engine/rootfs/unmerged.h"
 #include "engine/rootfs/writable.h"
@@ -89,18 +91,16 @@ static int layer(struct build *b, int dirfd, const char *path, const char *what)
 
 	/*
 	 * Not every filesystem can be idmapped. The host's own /usr is read-only and readable by all: owners shown as
-	 * nobody change no right there. An image of its own would be unusable, so that is refused.
+	 * `nobody` change no right there. An image of its own would be unusable, so that is refused.
 	 */
 	if (mnt == -EINVAL && b->root->idmapped && may_show_nobody) {
 		b->root->idmapped = false;
 		mnt = mount_clone(dirfd, path, LAYER_ATTRS, -1);
 	}
-	if (mnt == -EINVAL && b->root->idmapped) {
-		err_set(b->e, ERR_UNSUPPORTED, mnt,
-			"%s: this kernel cannot map the sandbox's user ids on its filesystem", what);
-		err_remedy(b->e, "put the image on ext4, xfs or btrfs (tmpfs from Linux 6.3 on)");
-		return mnt;
-	}
+	if (mnt == -EINVAL && b->root->idmapped)
+		return err_advise(b->e, ERR_UNSUPPORTED, mnt,
+				  "put the image on ext4, xfs or btrfs (tmpfs from Linux 6.3 on)",
+				  "%s: this kernel cannot map the sandbox's user ids on its filesystem", what);
 	return mnt < 0 ? err_sys(b->e, ERR_UNSUPPORTED, mnt, "%s: copy its mount", what) : mnt;
 }
 
@@ -143,7 +143,8 @@ static int open_sealed(struct build *b, const char *tree, int *fds)
 /* The topmost folder's own owner and mode are the writable layer's: they have to be as they were. */
 static int dress_top(struct build *b, int sealed, const char *up)
 {
-	AUTO_CLOSE int dir = sys_openat(b->root->premount.writable, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_CLOSE int dir =
+		sys_openat(b->root->premount.writable, up, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	struct stat st;
 	int r = dir;
 
@@ -174,7 +175,8 @@ static int mount_overlay(struct build *b, struct lowers *l, const int *fds, int 
 		snprintf(l->one[i], sizeof(l->one[i]), "/proc/self/fd/%d", fds[i]);
 		l->opt[o++] = (struct mount_opt){ n == 1 ? "lowerdir" : "lowerdir+", l->one[i] };
 		if (len < LOWER_TEXT)
-			len += (size_t)snprintf(l->joined + len, LOWER_TEXT - len, "%s/proc/self/fd/%d", i ? ":" : "", fds[i]);
+			len += (size_t)snprintf(l->joined + len, LOWER_TEXT - len, "%s/proc/self/fd/%d", i ? ":" : "",
+						fds[i]);
 	}
 	for (const struct mount_opt *p = rest; p->key; p++)
 		l->opt[o++] = *p;
@@ -187,7 +189,7 @@ static int mount_overlay(struct build *b, struct lowers *l, const int *fds, int 
 	return r;
 }
 
-/* Nobody else may have that name, since it is removed again. */
+/* Whether a lower layer has a file of this name; one that is free may be created and removed again. */
 static bool is_taken(const int *fds, int n, const char *name)
 {
 	struct stat st;
@@ -228,13 +230,17 @@ static int own_folders(struct build *b, const int *fds, int n)
 	const char *home = b->spec->uid ? "/home/user" : "/root";
 	const char *const places[] = { "/tmp", "/var/tmp", "/run/lock", home, b->spec->workdir };
 	AUTO_CLOSE int root = -1;
-	struct unmerged u = { .lower = fds, .n = n, .opaque = b->env->rootless ? "user.overlay.opaque" : "trusted.overlay.opaque" };
+	struct unmerged u = { .lower = fds,
+			      .n = n,
+			      .opaque = b->env->rootless ? "user.overlay.opaque" : "trusted.overlay.opaque" };
 	int r;
 
-	/* A disk that goes on has its own; owners that cannot be shown cannot be given, either. */
-	if (b->spec->flags & (SPEC_READ_ONLY | SPEC_DISK_AGAIN) || (!b->root->idmapped && !b->env->rootless))
+	/* A disk that is used again has its own; owners that cannot be shown cannot be set, either. */
+	if (b->spec->flags & (SPEC_READ_ONLY | SPEC_DISK_AGAIN | SPEC_BARE) ||
+	    (!b->root->idmapped && !b->env->rootless))
 		return 0;
-	r = u.upper = root = sys_openat(b->root->premount.writable, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	r = u.upper = root =
+		sys_openat(b->root->premount.writable, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(places); i++)
 		if (places[i] == home || strcmp(places[i], home) != 0)
 			r = unmerged_make(&u, places[i]);
@@ -246,9 +252,9 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 {
 	char upper[48], workdir[48];
 	/* What a layer may hold was made by others: nothing in it leads to another place. */
-	struct mount_opt rest[] = { { "source", "overlay" }, { "upperdir", upper }, { "workdir", workdir }, { "xino", "off" },
-				    { "metacopy", "off" },   { "index", "off" },    { NULL, NULL },	   { NULL, NULL },
-				    { NULL, NULL } };
+	struct mount_opt rest[] = { { "source", "overlay" }, { "upperdir", upper }, { "workdir", workdir },
+				    { "xino", "off" },	     { "metacopy", "off" }, { "index", "off" },
+				    { NULL, NULL },	     { NULL, NULL },	    { NULL, NULL } };
 	int fds[LOWERS_MAX], n = 0, all = 0, sets, r = lower < 0 ? 0 : keep_layer(b, lower);
 	struct lowers l;
 
@@ -283,11 +289,13 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 	}
 	fd_close_many(fds, n < 0 ? 0 : (size_t)n);
 	if (r < 0)
-		err_remedy(b->e, "see `cloche doctor`: overlay with idmapped layers needs Linux 5.19 and the overlay module");
+		err_remedy(b->e,
+			   "see `cloche doctor`: overlay with idmapped layers needs Linux 5.19 and the overlay module");
 	return r;
 }
 
-static int add_overlay(struct build *b, int dirfd, const char *what, const char *up, const char *work, const char *target)
+static int add_overlay(struct build *b, int dirfd, const char *what, const char *up, const char *work,
+		       const char *target)
 {
 	int lower = layer(b, dirfd, "", what), mnt;
 
@@ -322,12 +330,25 @@ static int add_plain(struct build *b, int dirfd, const char *target)
 	return mnt < 0 ? mnt : add(b, mnt, FRAME_MOUNT_DIR, target);
 }
 
+/* A writable folder with nothing of an image below: of the writable layer alone, unless a sealed one has something there. */
+static int add_place(struct build *b, const char *up, const char *work, const char *target)
+{
+	int mnt = b->spec->layers ? overlay(b, -1, up, work) : -ENOENT;
+
+	if (mnt == -ENOENT)
+		return add_clone(b, b->root->premount.writable, up, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+				 FRAME_MOUNT_DIR, target);
+	return mnt < 0 ? err_wrap(b->e, mnt, "%s", target) : add(b, mnt, FRAME_MOUNT_DIR, target);
+}
+
 static int add_image(struct build *b)
 {
 	const struct image_host *host = b->img;
 	AUTO_CLOSE int dir = -1;
 	int r;
 
+	if (!strcmp(b->spec->image, SPEC_SCRATCH))
+		return add_place(b, "u", "w", "/");
 	if (strcmp(b->spec->image, "host")) {
 		r = dir = b->env->policy.image(b->env->policy.arg, b->spec->image, b->e);
 		return r < 0 ? r : add_overlay(b, dir, b->spec->image, "u", "w", "/");
@@ -377,16 +398,6 @@ static int add_procfs(struct build *b, unsigned cpus)
 	return r;
 }
 
-/* A writable folder in a read-only root: of the writable layer alone, unless a sealed one has something there. */
-static int add_place(struct build *b, const char *up, const char *work, const char *target)
-{
-	int mnt = b->spec->layers ? overlay(b, -1, up, work) : -ENOENT;
-
-	if (mnt == -ENOENT)
-		return add_clone(b, b->root->premount.writable, up, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, FRAME_MOUNT_DIR, target);
-	return mnt < 0 ? err_wrap(b->e, mnt, "%s", target) : add(b, mnt, FRAME_MOUNT_DIR, target);
-}
-
 /* One mount for all of them, however many. It never gets into the sandbox: only the overlays' own copies do. */
 static int open_store(struct build *b)
 {
@@ -397,12 +408,9 @@ static int open_store(struct build *b)
 	if (from < 0)
 		return err_set(b->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
 	mnt = mount_clone(from, "", LAYER_ATTRS, b->blank->userns);
-	if (mnt == -EINVAL) {
-		err_set(b->e, ERR_UNSUPPORTED, mnt,
-			"layers: this kernel cannot map the sandbox's user ids on their filesystem");
-		err_remedy(b->e, "put them on ext4, xfs or btrfs");
-		return mnt;
-	}
+	if (mnt == -EINVAL)
+		return err_advise(b->e, ERR_UNSUPPORTED, mnt, "put them on ext4, xfs or btrfs",
+				  "layers: this kernel cannot map the sandbox's user ids on their filesystem");
 	if (mnt < 0)
 		return err_sys(b->e, ERR_INTERNAL, mnt, "copy the mount of the layers");
 	b->root->store = mnt;
@@ -425,8 +433,9 @@ static int add_writable(struct build *b)
 static int add_tmpfs(struct build *b, const struct spec_tmpfs *t)
 {
 	char size[24], uid[16], gid[16];
-	const struct mount_opt opts[] = { { "size", size }, { "nr_inodes", "131072" }, { "mode", "01777" },
-					  { "uid", uid },   { "gid", gid },	       { NULL, NULL } };
+	const struct mount_opt opts[] = { { "size", size },    { "nr_inodes", "131072" },
+					  { "mode", "01777" }, { "uid", uid },
+					  { "gid", gid },      { NULL, NULL } };
 	int mnt;
 
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)t->size);
@@ -436,7 +445,10 @@ static int add_tmpfs(struct build *b, const struct spec_tmpfs *t)
 	return mnt < 0 ? err_wrap(b->e, mnt, "tmpfs '%s'", t->path) : add(b, mnt, FRAME_MOUNT_DIR, t->path);
 }
 
-/* A folder or file of the host: its owner is whoever runs in the sandbox, and nobody else's files can be touched. */
+/*
+ * A folder or file of the host: inside, its owner is shown as the sandbox's user, and files of other owners cannot be
+ * written.
+ */
 static int add_mount(struct build *b, const struct spec_mount *m)
 {
 	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0);
@@ -445,7 +457,7 @@ static int add_mount(struct build *b, const struct spec_mount *m)
 	struct stat st;
 	int mnt;
 
-	/* A jail's are ours, and nobody could ask for others. */
+	/* A jail's mounts are chosen by the engine, and no request contains others. */
 	src = b->spec->flags & SPEC_JAIL ? policy_all.mount(NULL, m->src, b->e) :
 					   b->env->policy.mount(b->env->policy.arg, m->src, b->e);
 	if (src < 0)
@@ -461,23 +473,38 @@ static int add_mount(struct build *b, const struct spec_mount *m)
 			return err_wrap(b->e, map, "mount '%s'", m->src);
 	}
 	mnt = mount_clone(src, "", attrs, map);
-	/* Reading as a stranger is no more than anybody may; writing would be as an id that is nobody's. */
+	/*
+	 * Without a map, a reader has no more rights than any user; a writer would create files with an id that has no
+	 * user.
+	 */
 	if (mnt == -EINVAL && map >= 0 && m->read_only)
 		mnt = mount_clone(src, "", attrs, -1);
-	if (mnt == -EINVAL && map < 0 && !base) {
-		err_set(b->e, ERR_UNSUPPORTED, mnt, "mount '%s': other mounts are below it, which needs root", m->src);
-		err_remedy(b->e, "mount a folder further down, or run as root");
-		return mnt;
-	}
-	if (mnt == -EINVAL) {
-		err_set(b->e, ERR_UNSUPPORTED, mnt,
-			"mount '%s': the sandbox's user ids cannot be mapped on its filesystem", m->src);
-		err_remedy(b->e, "mount it read-only (:ro), or from ext4, xfs, btrfs");
-		return mnt;
-	}
+	if (mnt == -EINVAL && map < 0 && !base)
+		return err_advise(b->e, ERR_UNSUPPORTED, mnt, "mount a folder further down, or run as root",
+				  "mount '%s': other mounts are below it, which needs root", m->src);
+	if (mnt == -EINVAL)
+		return err_advise(b->e, ERR_UNSUPPORTED, mnt, "mount it read-only (:ro), or from ext4, xfs, btrfs",
+				  "mount '%s': the sandbox's user ids cannot be mapped on its filesystem", m->src);
 	if (mnt < 0)
 		return err_sys(b->e, ERR_UNSUPPORTED, mnt, "mount '%s'", m->src);
 	return add(b, mnt, S_ISDIR(st.st_mode) ? FRAME_MOUNT_DIR : FRAME_MOUNT_FILE, m->dst);
+}
+
+/* A driver's file or folder: as any user of the host may read it. The owner is shown as nobody. */
+static int add_device_file(struct build *b, const struct device_mount *m)
+{
+	AUTO_CLOSE int src = devices_open(m->from);
+	struct stat st;
+	int mnt;
+
+	if (src < 0 || fstat(src, &st) < 0)
+		return err_sys(b->e, ERR_NOT_FOUND, src < 0 ? src : -errno, "device's file '%s'", m->from);
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return err_set(b->e, ERR_INVALID, -EINVAL, "device's file '%s': must be a folder or regular file",
+			       m->from);
+	mnt = mount_clone(src, "", LAYER_ATTRS, -1);
+	return mnt < 0 ? err_sys(b->e, ERR_UNSUPPORTED, mnt, "device's file '%s'", m->from) :
+			 add(b, mnt, S_ISDIR(st.st_mode) ? FRAME_MOUNT_DIR : FRAME_MOUNT_FILE, m->to);
 }
 
 /* Mounts only we hold would cost a wait when closed; the agent keeps them out of reach instead. */
@@ -517,11 +544,10 @@ static int open_premount(struct build *b, unsigned cpus, struct premount *premou
 		.again = b->spec->flags & SPEC_DISK_AGAIN,
 	};
 
-	if (o.disk && b->env->rootless) {
-		err_set(b->e, ERR_UNSUPPORTED, -EPERM, "a layer on disk needs root (loop device)");
-		err_remedy(b->e, "run as root, or keep written files in memory (--storage memory)");
-		return -EPERM;
-	}
+	if (o.disk && b->env->rootless)
+		return err_advise(b->e, ERR_UNSUPPORTED, -EPERM,
+				  "run as root, or keep written files in memory (--storage memory)",
+				  "a layer on disk needs root (loop device)");
 	if (premount->writable >= 0 && !o.disk) {
 		r->premount = *premount;
 		premount_init(premount);
@@ -532,8 +558,25 @@ static int open_premount(struct build *b, unsigned cpus, struct premount *premou
 	return premount_make(b->env, b->img, b->blank, &o, cpus, &r->premount, b->e);
 }
 
+/* What the agent adds to the files: what they lack, or what no two sandboxes should have the same. */
+static uint32_t names(const struct env *v, const struct sandbox_spec *spec)
+{
+	const bool scratch = !strcmp(spec->image, SPEC_SCRATCH) || v->stored_image;
+	uint32_t flags = 0;
+
+	if (spec->flags & SPEC_BARE)
+		return FRAME_SETUP_BARE;
+	if (spec->layers)
+		flags |= FRAME_SETUP_FRESH;
+	if (scratch)
+		flags |= FRAME_SETUP_HOSTS;
+	else if (strcmp(spec->image, "host") && !spec->layers && !(spec->flags & (SPEC_DISK_AGAIN | SPEC_JAIL)))
+		flags |= FRAME_SETUP_ETC;
+	return flags;
+}
+
 int root_build(struct env *v, const struct image_host *img, const struct blank *s, const struct sandbox_spec *spec,
-	       struct premount *premount, struct root *ret, struct err *e)
+	       const struct device_plan *devices, struct premount *premount, struct root *ret, struct err *e)
 {
 	unsigned cpus = procfs_cpus(spec->limits.cpu_milli);
 	struct root root;
@@ -556,6 +599,8 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 		r = add_tmpfs(&b, &spec->tmpfs[i]);
 	for (uint32_t i = 0; r == 0 && i < spec->nmounts; i++)
 		r = add_mount(&b, &spec->mount[i]);
+	for (uint32_t i = 0; r == 0 && devices && i < devices->nmounts; i++)
+		r = add_device_file(&b, &devices->mount[i]);
 	if (r == 0)
 		r = park(&b);
 	if (r == 0) {
@@ -573,9 +618,8 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 	root.setup.workdir = spec->workdir;
 	root.setup.uid = spec->uid;
 	root.setup.gid = spec->gid;
-	root.setup.flags = (spec->flags & SPEC_READ_ONLY ? FRAME_SETUP_READ_ONLY : 0) | (spec->layers ? FRAME_SETUP_FRESH : 0) |
-			   (spec->flags & SPEC_NET || v->resolver ? FRAME_SETUP_NET : 0) |
-			   (strcmp(spec->image, "host") && !spec->layers && !(spec->flags & (SPEC_DISK_AGAIN | SPEC_JAIL)) ? FRAME_SETUP_ETC : 0);
+	root.setup.flags = (spec->flags & SPEC_READ_ONLY ? FRAME_SETUP_READ_ONLY : 0) |
+			   (spec->flags & SPEC_NET || v->resolver ? FRAME_SETUP_NET : 0) | names(v, spec);
 	for (uint32_t i = 0; i < spec->nmounts; i++)
 		root.setup.flags |= spec->mount[i].read_only ? 0 : FRAME_SETUP_HOST_WRITABLE;
 	root.setup.cpu_mask = procfs_cpu_mask(cpus, s->slot);
@@ -585,7 +629,7 @@ int root_build(struct env *v, const struct image_host *img, const struct blank *
 
 int root_send(struct root *r, int sock, struct err *e)
 {
-	uint8_t out[FRAME_HEAD + 8192];
+	uint8_t out[FRAME_HEAD + 32768];
 	long n = frame_setup_encode(&r->setup, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
 	int rc;
 

@@ -12,10 +12,11 @@
 #define ROOT_LAYERS_MAX (4 + FRAME_NUMBERS_SETS)
 
 struct root {
-	struct premount premount; /* the writable layer: also tells how full the disk is */
-	int layers[ROOT_LAYERS_MAX]; /* what overlays stand on: closed with the sandbox when not parked */
+	struct premount premount; /* the writable layer: also used to read how full the disk is */
+	int layers[ROOT_LAYERS_MAX]; /* lower layers of the overlays: closed with the sandbox when not parked */
 	unsigned nlayers;
-	int store; /* the sealed layers with the sandbox's ids, until its overlays stand; -1. Closing it takes a wait */
+	/* the sealed layers with the sandbox's ids, until its overlays are mounted; -1. Closing it may block */
+	int store;
 	bool idmapped;
 	uint64_t disk, inodes; /* what is enforced */
 	/* The frame. */
@@ -29,10 +30,10 @@ void root_done(struct root *r);
 void root_limits(const struct sandbox_spec *spec, uint64_t *ret_disk, uint64_t *ret_inodes);
 /*
  * @img: image `host`, in the caller's mount namespace. @premount: what was sent ahead, taken over in any case; one that is
- * empty is made. Builds the mounts and the frame; strings in it point into @spec.
+ * empty is made. @devices: files that come with devices, checked; or NULL. Builds the mounts and the frame; strings in it point into @spec and @devices.
  */
 int root_build(struct env *v, const struct image_host *img, const struct blank *s, const struct sandbox_spec *spec,
-	       struct premount *premount, struct root *ret, struct err *e);
+	       const struct device_plan *devices, struct premount *premount, struct root *ret, struct err *e);
 /* Only what is laid over /usr and dpkg's folder of image `host`, to be attached by the caller: ->fds, ->setup.mounts. */
 #define ROOT_DPKG "/var/lib/dpkg"
 #define ROOT_SYSTEM_USR 1U

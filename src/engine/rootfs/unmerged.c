@@ -1,3 +1,4 @@
+/* Shows folders of the writable layer without those below. */
 #include "engine/rootfs/unmerged.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -114,7 +115,10 @@ static int find(const struct unmerged *u, const char *path, struct step *step)
 		size_t len = strcspn(path, "/");
 		struct step *s = &step[depth];
 
-		r = depth == DEPTH_MAX || len > NAME_MAX || (*path == '.' && (len == 1 || (len == 2 && path[1] == '.'))) ? STAYS : 0;
+		r = depth == DEPTH_MAX || len > NAME_MAX ||
+				    (*path == '.' && (len == 1 || (len == 2 && path[1] == '.'))) ?
+			    STAYS :
+			    0;
 		if (r)
 			break;
 		snprintf(s->name, sizeof(s->name), "%.*s", (int)len, path);

@@ -9,7 +9,7 @@
 #define UNMERGED_LAYERS 64
 
 struct unmerged {
-	int upper; /* the writable layer's root: a new one, nobody but us has written to it */
+	int upper; /* the writable layer's root: new, and not written by any other process */
 	const int *lower; /* what is below, the topmost first, with the sandbox's owners; at most UNMERGED_LAYERS */
 	int n;
 	const char *opaque; /* the mark's name */

@@ -71,8 +71,9 @@ static bool same(const struct place *p, const char *a, const char *b)
 {
 	struct stat x, y;
 
-	return fstatat(p->top, a, &x, 0) == 0 && fstatat(p->top, b, &y, 0) == 0 && x.st_mode == y.st_mode && x.st_uid == y.st_uid &&
-	       x.st_gid == y.st_gid && x.st_mtim.tv_sec == y.st_mtim.tv_sec && x.st_mtim.tv_nsec == y.st_mtim.tv_nsec;
+	return fstatat(p->top, a, &x, 0) == 0 && fstatat(p->top, b, &y, 0) == 0 && x.st_mode == y.st_mode &&
+	       x.st_uid == y.st_uid && x.st_gid == y.st_gid && x.st_mtim.tv_sec == y.st_mtim.tv_sec &&
+	       x.st_mtim.tv_nsec == y.st_mtim.tv_nsec;
 }
 
 TEST(an_empty_folder_is_made_with_its_owner_mode_and_times)
@@ -99,7 +100,8 @@ TEST(an_empty_folder_is_made_with_its_owner_mode_and_times)
 
 TEST(what_is_not_an_empty_folder_below_stays_merged)
 {
-	static const char *const paths[] = { "var/tmp", "var/none", "var/file", "var/link", "var/gone", "none/tmp", "", "/", "..", "var/../var" };
+	static const char *const paths[] = { "var/tmp",	 "var/none", "var/file", "var/link", "var/gone",
+					     "none/tmp", "",	     "/",	 "..",	     "var/../var" };
 	struct place p;
 
 	if (geteuid() != 0)
@@ -151,7 +153,8 @@ TEST(a_folder_with_attributes_of_users_stays_merged)
 
 TEST(a_call_that_fails_leaves_no_half_made_folder)
 {
-	static const enum sys_id ids[] = { SYSID_openat, SYSID_getdents64, SYSID_mkdirat, SYSID_fchownat, SYSID_fchmod };
+	static const enum sys_id ids[] = { SYSID_openat, SYSID_getdents64, SYSID_mkdirat, SYSID_fchownat,
+					   SYSID_fchmod };
 	struct place p;
 
 	if (geteuid() != 0)

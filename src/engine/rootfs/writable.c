@@ -1,3 +1,4 @@
+/* Makes the writable layer and its folders. */
 #include "engine/rootfs/writable.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -43,14 +44,15 @@ static int make_all(int dir, const struct place *p, size_t n, uint32_t owner)
 
 static int make_homes(int writable, const struct writable_opts *o)
 {
-	static const struct place homes[] = {
-		{ "u/home", 0755, true }, { "u/tmp", 01777, true },	{ "u/root", 0700, true },     { "u/run", 0755, true },
-		{ "u/var", 0755, true },  { "u/var/tmp", 01777, true }, { "u/home/user", 0755, true }
-	};
+	static const struct place homes[] = { { "u/home", 0755, true },	    { "u/tmp", 01777, true },
+					      { "u/root", 0700, true },	    { "u/run", 0755, true },
+					      { "u/var", 0755, true },	    { "u/var/tmp", 01777, true },
+					      { "u/home/user", 0755, true } };
 	int r = make_all(writable, homes, ARRAY_LEN(homes), o->uid_base);
 
 	if (r == 0 && o->uid_base)
-		r = sys_fchownat(writable, "u/home/user", o->uid_base + o->uid, o->uid_base + o->gid, AT_SYMLINK_NOFOLLOW);
+		r = sys_fchownat(writable, "u/home/user", o->uid_base + o->uid, o->uid_base + o->gid,
+				 AT_SYMLINK_NOFOLLOW);
 	return r;
 }
 
@@ -69,7 +71,8 @@ static int make_extra(int writable, const struct writable_opts *o)
 	if (r == 0 && o->read_only_root) {
 		r = make_all(writable, read_only_places, ARRAY_LEN(read_only_places), o->uid_base);
 		if (r == 0 && o->uid_base)
-			r = sys_fchownat(writable, "k", o->uid_base + o->uid, o->uid_base + o->gid, AT_SYMLINK_NOFOLLOW);
+			r = sys_fchownat(writable, "k", o->uid_base + o->uid, o->uid_base + o->gid,
+					 AT_SYMLINK_NOFOLLOW);
 	}
 	if (r == 0 && o->own_homes)
 		r = make_homes(writable, o);
@@ -90,12 +93,14 @@ static int make_shown(int writable)
 }
 
 /*
- * On a disk a write may wait. So there they are in memory, mounted on a folder of the layer: whoever has the layer has them. Where
- * mounts must be attached to be used, they stay on the disk, and as they were made.
+ * On a disk a write may block. So there the files are in memory, mounted on a folder of the layer: a process that has
+ * the layer has them, too. Where mounts must be attached to be used, they stay on the disk, and are not updated.
  */
 static int put_apart(const struct env *v, int writable)
 {
-	static const struct mount_opt opts[] = { { "size", "64k" }, { "nr_inodes", "8" }, { "mode", "0755" }, { NULL, NULL } };
+	static const struct mount_opt opts[] = {
+		{ "size", "64k" }, { "nr_inodes", "8" }, { "mode", "0755" }, { NULL, NULL }
+	};
 	AUTO_CLOSE int mnt = -1, at = -1;
 	int r = v->stage ? 0 : sys_mkdirat(writable, SHOWN_APART, 0700);
 
@@ -164,7 +169,8 @@ static int writable_kept(struct env *v, const struct writable_opts *o, struct er
 
 	if (v->disks < 0)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden keeps no disks");
-	writable = disk_kept(v->disks, o->kept, o->again ? DISK_AGAIN : DISK_NEW, o->size, o->inodes, e);
+	writable =
+		disk_kept(&v->image.filler, v->disks, o->kept, o->again ? DISK_AGAIN : DISK_NEW, o->size, o->inodes, e);
 	if (writable < 0)
 		return writable;
 	r = o->again ? take_over(writable, o, e) : 0;
@@ -198,7 +204,7 @@ int writable_new(struct env *v, const struct writable_opts *o, struct err *e)
 	if (o->disk && o->kept && o->kept[0])
 		return writable_kept(v, o, e);
 	if (o->disk) {
-		writable = v->disk ? disk_open(v->disk, e) : disk_new(o->size, o->inodes, e);
+		writable = v->disk ? disk_open(v->disk, e) : disk_new(&v->image.filler, o->size, o->inodes, e);
 	} else {
 		const struct mount_opt opts[] = {
 			{ "size", size }, { "nr_inodes", inodes }, { "mode", "0755" }, { NULL, NULL }

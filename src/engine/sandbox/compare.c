@@ -41,9 +41,9 @@ static unsigned reap(struct warden *w, bool all)
 	return left;
 }
 
-void warden_compare_reap(struct warden *w)
+unsigned warden_compare_reap(struct warden *w)
 {
-	reap(w, false);
+	return reap(w, false);
 }
 
 void warden_compare_end(struct warden *w)
@@ -78,8 +78,8 @@ static int sealed_state(const struct warden *w, const struct sandbox_spec *spec,
 	memcpy(ret->layer, spec->layer, sizeof(ret->layer));
 	if (!spec->layers)
 		return 0;
-	r = w->layers ? layers_check(w->layers, spec, e)
-		      : err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
+	r = w->layers ? layers_check(w->layers, spec, e) :
+			err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
 	if (r == 0 && layers_unverified(w->layers, spec))
 		r = err_set(e, ERR_REFUSED, -EAGAIN,
 			    "the files of a layer have not been verified against its manifest");
@@ -91,6 +91,8 @@ static int open_image(struct warden *w, const struct sandbox_spec *spec, struct 
 	int r;
 
 	o->usr = o->dpkg = -1;
+	if (!strcmp(spec->image, SPEC_SCRATCH))
+		return 0; /* there is nothing in it */
 	if (strcmp(spec->image, "host")) {
 		r = o->image = w->env.policy.image(w->env.policy.arg, spec->image, e);
 		return r < 0 ? r : 0;
@@ -109,6 +111,7 @@ static int open_image(struct warden *w, const struct sandbox_spec *spec, struct 
 static int start(struct warden *w, const struct warden_compare *c, struct comparing *x, int *ret_fd, struct err *e)
 {
 	struct diff_opts o = {
+		.program = w->env.layers_program,
 		.flags = c->flags,
 		.max = c->max,
 		.spec_flags = c->to_spec->flags & root_kind,
@@ -147,16 +150,14 @@ int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd
 	struct comparing *x;
 	int r;
 
-	if ((c->to_spec->flags | c->from_spec->flags) & SPEC_TIERS || (c->from && c->from->tier->machine) || (c->to && c->to->tier->machine)) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "disks of virtual machines cannot be compared");
-		err_remedy(e, "use isolation 'container', or compare inside the sandbox");
-		return -EOPNOTSUPP;
-	}
-	if (reap(w, false) >= AT_ONCE) {
-		err_set(e, ERR_EXHAUSTED, -EAGAIN, "too many comparisons are in progress");
-		err_remedy(e, "try again in a moment");
-		return -EAGAIN;
-	}
+	if ((c->to_spec->flags | c->from_spec->flags) & SPEC_TIERS || (c->from && c->from->tier->machine) ||
+	    (c->to && c->to->tier->machine))
+		return err_advise(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+				  "use isolation 'container', or compare inside the sandbox",
+				  "only files of containers can be compared");
+	if (reap(w, false) >= AT_ONCE)
+		return err_advise(e, ERR_EXHAUSTED, -EAGAIN, "try again in a moment",
+				  "too many comparisons are in progress");
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");

@@ -1,3 +1,4 @@
+/* Makes, kills and drops exec groups. */
 #include "engine/sandbox/group.h"
 #include "base/base.h"
 
@@ -51,7 +52,8 @@ static void try_late(struct groups *g, const struct cgroup_host *h, const struct
 	}
 }
 
-int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uid_t by, uint32_t *ret, struct err *e)
+int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uid_t by, uint32_t *ret,
+	       struct err *e)
 {
 	int fd;
 
@@ -67,11 +69,10 @@ int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgrou
 		*ret = n;
 		return fd;
 	}
-	if (g->count >= GROUPS_MAX || g->last == UINT32_MAX) {
-		err_set(e, ERR_EXHAUSTED, -EAGAIN, "the sandbox has %u exec groups", g->count);
-		err_remedy(e, "end execs that are no longer needed, or processes that they left running");
-		return -EAGAIN;
-	}
+	if (g->count >= GROUPS_MAX || g->last == UINT32_MAX)
+		return err_advise(e, ERR_EXHAUSTED, -EAGAIN,
+				  "end execs that are no longer needed, or processes that they left running",
+				  "the sandbox has %u exec groups", g->count);
 	fd = cgroup_child_make(h, c, g->last + 1, by);
 	if (fd == -EOPNOTSUPP)
 		return err_set(e, ERR_UNSUPPORTED, fd, "exec groups: the pids controller is not available");

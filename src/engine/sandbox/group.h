@@ -13,7 +13,7 @@ struct groups {
 	uint32_t count; /* folders there are */
 	uint32_t free[GROUPS_FREE]; /* ended and empty: the next ones to be given */
 	unsigned nfree;
-	uint32_t *late; /* ended, but somebody was still in them */
+	uint32_t *late; /* ended, but not empty then */
 	unsigned nlate;
 };
 
@@ -21,7 +21,8 @@ struct groups {
 int groups_init(struct groups *g, const struct cgroup_host *h, const struct cgroup *c);
 void groups_done(struct groups *g);
 /* A descriptor to join group *ret by, for processes of user @by (cgroup_child_make). */
-int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uid_t by, uint32_t *ret, struct err *e);
+int groups_new(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uid_t by, uint32_t *ret,
+	       struct err *e);
 int groups_kill(const struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uint32_t n, struct err *e);
 /* It goes now when it is empty, else later. One that was ended already is no error. */
 int groups_end(struct groups *g, const struct cgroup_host *h, const struct cgroup *c, uint32_t n, struct err *e);

@@ -1,4 +1,4 @@
-/* What a warden knows of itself and its sandboxes: for the files that make it up, nobody else. */
+/* The warden's and its sandboxes' state: only for the files of this library. */
 #pragma once
 #include "engine/blank/blank.h"
 #include "engine/kernel_memory/watch.h"
@@ -20,9 +20,9 @@ struct warden_sandbox {
 	uint64_t memory;
 	bool frozen;
 	bool parked; /* what can be opened again is closed: see sandbox_park() */
-	uint64_t no_who; /* until then nobody's connection is looked for: the last time took too long */
+	uint64_t no_who; /* no search for owners of connections before this time: the last one took too long */
 	bool late; /* it was made without a way out, and given one */
-	/* What a layer sealed from it says, and what it stands on. */
+	/* For layers sealed from it: its tenant and flags, and what it is based on. */
 	uint64_t tenant;
 	uint32_t flags, layers;
 	char image[SPEC_PATH];
@@ -46,7 +46,7 @@ struct sealing {
 
 struct warden {
 	struct env env;
-	const struct tier_ops *const *tiers; /* besides containers; NULL ends them, and there may be no list */
+	const struct tier_ops *const *tiers; /* NULL ends them; without a list: containers only */
 	struct pool *pool; /* NULL: everything in the calling thread */
 	struct blank_start start;
 	struct guard guard; /* without a pool: of the last sandbox made */
@@ -55,14 +55,13 @@ struct warden {
 	struct kernel_watch *kernel; /* what no memory group counts */
 	struct layers *layers; /* NULL: none here */
 	struct workers *workers; /* for them */
-	struct copy_pipeline_spare *spare; /* for what they seal */
-	struct layer_prealloc *prealloc; /* likewise */
+	struct layer_children *children; /* make and check layers */
 	uint64_t promised; /* bytes those seals may write; atomic */
 	struct sealing *sealings;
 	struct settles *settles;
 	struct seal *unsettled; /* by ->work.next: answered, and settled in a moment */
 	int later; /* a clock for those, or -1 */
-	struct seal *retired; /* told of by warden_done() last: its rest is cleared away after that */
+	struct seal *retired; /* reported by warden_done() last: freed after that */
 	struct restoring *restorings;
 	int done, timer; /* an epoll: workers, agents that restore, a clock for those; -1 without layers */
 	struct comparing *comparing; /* see engine/sandbox/compare.c */
@@ -70,7 +69,6 @@ struct warden {
 };
 
 /* --- sandbox.c --- */
-extern const struct tier_ops container_tier;
 /* What is known of it before it is made: a container. */
 int sandbox_new(const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
 /* The container. Its agent is setting it up when this returns; on failure nothing is left but @s. */
@@ -81,19 +79,20 @@ int sandbox_persist(struct warden *w, struct warden_sandbox *s, struct err *e);
 void sandbox_show(struct warden *w, struct warden_sandbox *s);
 /* The end of one that is not. */
 int sandbox_end(struct warden *w, struct warden_sandbox *s, struct err *e);
-/* Workers, and what tells that they are done. Once. */
+/* Starts the workers, and the epoll that reports finished work. Once. */
 int sandbox_workers(struct warden *w, struct err *e);
 
 /* Lets go of what comparisons that are over have held; all of them, stopped if need be. */
-void warden_compare_reap(struct warden *w);
+/* Ends comparisons that are over. The number of the others. */
+unsigned warden_compare_reap(struct warden *w);
 void warden_compare_end(struct warden *w);
 
 /* --- net.c --- */
-/* Makes a blank's network what @spec wants, whatever it was made ready for. */
+/* Changes a blank's network to what @spec asks for, whatever it was prepared for. */
 int net_fit(struct warden *w, struct blank *s, const struct sandbox_spec *spec, struct err *e);
 
 /* --- system.c --- */
-/* Whether a sandbox of @spec, which wishes so, can do without a writable /usr at first. */
+/* Whether a sandbox of @spec, with SPEC_SYSTEM_LATER, can start without a writable /usr. */
 bool system_later(const struct warden *w, const struct sandbox_spec *spec);
 
 /* --- restoring.c --- */
@@ -106,7 +105,7 @@ void restoring_leave(struct warden *w, struct warden_sandbox *s);
 bool restoring_done(struct warden *w, struct warden_done *ret);
 
 /* --- sealing.c --- */
-/* What was not looked at before (warden_layers_ready) is not stood on. */
+/* Refuses a spec with layers that were not checked before (warden_layers_ready). */
 int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err *e);
 /* The sandbox ends, for us at least: a seal that still needs it is given up. */
 void sealing_leave(struct warden *w, struct warden_sandbox *s);

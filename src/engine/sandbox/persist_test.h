@@ -105,7 +105,13 @@ static inline bool kt_exec(struct kt_peer *p, uint32_t id, const char *script, i
 	const char *argv[] = { "/bin/sh", "-c", script }, *envp[] = { "PATH=/usr/bin:/bin" };
 	struct frame_exec x = {
 		.flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | (group >= 0 ? FRAME_EXEC_GROUP : 0),
-		.uid = 1000, .gid = 1000, .cwd = "/", .argc = 3, .envc = 1, .argv = argv, .envp = envp,
+		.uid = 1000,
+		.gid = 1000,
+		.cwd = "/",
+		.argc = 3,
+		.envc = 1,
+		.argv = argv,
+		.envp = envp,
 	};
 	int pipes[3][2], fds[8], n = 0;
 	uint8_t out[4096];
@@ -131,7 +137,7 @@ static inline bool kt_exec(struct kt_peer *p, uint32_t id, const char *script, i
 	return ok;
 }
 
-/* Reads until @want was read, or until the end or too long a wait. */
+/* Reads until @want was read, until the end, or for a bounded time. */
 static inline bool kt_reads(int fd, const char *want)
 {
 	char text[256] = "";
@@ -211,7 +217,7 @@ static inline const char *const *kt_args(void)
 	return args;
 }
 
-/* A state folder of its own for each test, so that one that fails is in nobody's way. */
+/* A state folder of its own for each test, so that a failed test does not disturb the others. */
 static inline void kt_fresh(void)
 {
 	static unsigned n;

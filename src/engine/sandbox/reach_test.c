@@ -175,7 +175,10 @@ TEST(the_apis_user_cannot_move_a_process_that_is_not_in_the_sandbox)
 	CHECK(scene_end(&x));
 }
 
-/* Who opened the descriptors counts, so not even root moves a stranger with them: the kernel is not asked who writes. */
+/*
+ * The opener of the descriptors counts, so not even root moves foreign processes with them: the kernel does not check
+ * the writer.
+ */
 TEST(the_descriptors_move_no_stranger_whoever_writes)
 {
 	struct scene x;
@@ -220,7 +223,8 @@ TEST(commands_still_join_the_group_they_are_given)
 	CHECK(scene_begin(&x));
 	CHECK(kt_exec(&x.p, 1, "echo in; exec sleep 1000", x.s.group, &a));
 	CHECK(kt_exec(&x.p, 2, "echo in; exec sleep 1000", x.held[3], &b));
-	CHECK(kt_send(&x.p, FRAME_PING, 7, NULL, 0, NULL, 0) && kt_wait(&x.p, FRAME_PONG, 7, &f, fds)); /* tells of a failed start */
+	/* reports a failed start */
+	CHECK(kt_send(&x.p, FRAME_PING, 7, NULL, 0, NULL, 0) && kt_wait(&x.p, FRAME_PONG, 7, &f, fds));
 	CHECK(kt_reads(a.out, "in\n") && kt_reads(b.out, "in\n"));
 	CHECK_EQ(client_group_kill(x.w.client, x.s.handle, 1, &e), 0);
 	CHECK(kt_exited(&x.p, 1, SIGKILL));
@@ -232,19 +236,22 @@ TEST(commands_still_join_the_group_they_are_given)
 	CHECK(scene_end(&x));
 }
 
-
 /* Of a command inside: what it is, then what becomes of it when it is set back. */
 TEST(commands_are_ended_before_the_daemon_when_the_host_runs_out_of_memory)
 {
-	static const char script[] = "cd /proc/self; cat oom_score_adj; echo 0 >oom_score_adj; echo -900 >oom_score_adj; "
-				     "sh -c 'echo = $(cat /proc/self/oom_score_adj)'; sleep 1000";
+	static const char script[] =
+		"cd /proc/self; cat oom_score_adj; echo 0 >oom_score_adj; echo -900 >oom_score_adj; "
+		"sh -c 'echo = $(cat /proc/self/oom_score_adj)'; sleep 1000";
 	const bool fixed = prctl(PR_CAPBSET_READ, CAP_SYS_RESOURCE, 0, 0, 0) == 1;
 	struct kt_pipes a;
 	struct scene x;
 
 	CHECK(scene_begin(&x));
 	CHECK(kt_exec(&x.p, 1, script, x.s.group, &a));
-	/* A host that we have no CAP_SYS_RESOURCE of cannot fix it; below what we have nobody comes. */
+	/*
+	 * Without CAP_SYS_RESOURCE in the initial user namespace the score cannot be fixed; no process gets below the
+	 * present one.
+	 */
 	CHECK(kt_reads(a.out, fixed ? "800\n= 800\n" : "800\n= 0\n"));
 	kt_pipes_close(&a);
 	CHECK(scene_end(&x));

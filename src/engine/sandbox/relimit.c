@@ -28,35 +28,31 @@ static int may(const struct warden_sandbox *s, const struct spec_limits *l, stru
 {
 	const struct cgroup_limits *now = &s->blank.limits;
 
-	if (s->tier->machine) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a running virtual machine cannot be changed");
-		err_remedy(e, "make another sandbox");
-		return -EOPNOTSUPP;
-	}
+	int r = tier_needs(s->tier, TIER_LIMITS, e);
+
+	if (r < 0)
+		return r;
 	if (s->restoring)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being restored");
-	if ((l->memory && !s->memory) || (l->pids && !now->pids) || (l->cpu_milli && !now->cpu_milli)) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			"a limit that was removed cannot be set while the sandbox runs");
-		err_remedy(e, "hibernate it, change the limit, and let it wake up");
-		return -EOPNOTSUPP;
-	}
+	if ((l->memory && !s->memory) || (l->pids && !now->pids) || (l->cpu_milli && !now->cpu_milli))
+		return err_advise(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "hibernate it, change the limit, and let it wake up",
+				  "a limit that was removed cannot be set while the sandbox runs");
 	/* Its processes are bound to as many, and would not use more. */
-	if (l->cpu_milli && cpus_of(l->cpu_milli) > cpus_of(now->cpu_milli) && procfs_cpus(l->cpu_milli) != procfs_cpus(now->cpu_milli)) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			"cpus: the sandbox sees %u CPUs, and cannot get more while it runs", cpus_of(now->cpu_milli));
-		err_remedy(e, "hibernate it, change the limit, and let it wake up");
-		return -EOPNOTSUPP;
-	}
+	if (l->cpu_milli && cpus_of(l->cpu_milli) > cpus_of(now->cpu_milli) &&
+	    procfs_cpus(l->cpu_milli) != procfs_cpus(now->cpu_milli))
+		return err_advise(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "hibernate it, change the limit, and let it wake up",
+				  "cpus: the sandbox sees %u CPUs, and cannot get more while it runs",
+				  cpus_of(now->cpu_milli));
 	return 0;
 }
 
 #define GROWS (1U << 20) /* bytes that it may take until the limit is in force */
 
 /*
- * Version 2 would end processes until it fits, and both would look for memory to free for as long as that takes, with everybody else
- * waiting: so nothing is freed here. A sandbox that is close to the new limit is refused as well: it may pass it before that is set,
- * and nothing may die of a change that would have been refused a moment later.
+ * Refuses limits close to or below the present use. Version 2 would end processes until it fits, and both versions
+ * would look for memory to free for as long as that takes, while all other requests wait: so nothing is freed here. A
+ * sandbox close to the new limit is refused, too: it may pass it before it is set, and no process may die of a change
+ * that would have been refused a moment later.
  */
 static int refuse_below_use(const struct env *v, const struct warden_sandbox *s, uint64_t memory, struct err *e)
 {
@@ -64,11 +60,10 @@ static int refuse_below_use(const struct env *v, const struct warden_sandbox *s,
 
 	if (memory >= s->memory || cgroup_stat(&v->cgroups, &s->blank.cgroup, &st) < 0 || st.memory + GROWS <= memory)
 		return 0;
-	err_set(e, ERR_CONFLICT, -EBUSY,
-		"memory limit: %llu bytes are in use, including cached files; the limit must be 1 MiB more",
-		(unsigned long long)st.memory);
-	err_remedy(e, "end processes that use it, or hibernate the sandbox, change the limit, and let it wake up");
-	return -EBUSY;
+	return err_advise(e, ERR_CONFLICT, -EBUSY,
+			  "end processes that use it, or hibernate the sandbox, change the limit, and let it wake up",
+			  "memory limit: %llu bytes are in use, including cached files; the limit must be 1 MiB more",
+			  (unsigned long long)st.memory);
 }
 
 static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec_limits *l, struct err *e)
@@ -88,11 +83,22 @@ static int put_all(struct warden *w, struct warden_sandbox *s, const struct spec
 	return r;
 }
 
-/* Version 1: /sys/fs/cgroup/cpu.max is a text of ours (engine/rootfs/premount.c). Elsewhere nothing shows it. */
-static void show_cpus(const struct warden_sandbox *s)
+/*
+ * What it sees. The watch writes the parts of the memory when it runs. Version 1: /sys/fs/cgroup/cpu.max is a text of ours
+ * (engine/rootfs/premount.c). Elsewhere nothing shows it.
+ */
+static void show(const struct warden *w, const struct warden_sandbox *s)
 {
+	struct procfs_memory m = { .limit = s->memory };
+	struct cgroup_stat st = { 0 };
 	char text[PROCFS_MAX];
-	int r = shown_write(s->root.premount.writable, "cpu.max", text, procfs_cpu_max(text, sizeof(text), s->blank.limits.cpu_milli));
+	int r;
+
+	if (cgroup_stat(&w->env.cgroups, &s->blank.cgroup, &st) == 0)
+		m.used = st.memory;
+	shown_write(s->root.premount.writable, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
+	r = shown_write(s->root.premount.writable, "cpu.max", text,
+			procfs_cpu_max(text, sizeof(text), s->blank.limits.cpu_milli));
 
 	if (r < 0 && r != -ENOENT) /* one that an older warden made has none */
 		log_warn("slot %u: cpu.max inside shows the old limit: %s", s->blank.slot, strerror(-r));
@@ -117,7 +123,6 @@ int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_
 	s->blank.limits.memory = now.memory;
 	s->blank.limits.pids = now.pids;
 	s->blank.limits.cpu_milli = now.cpu_milli;
-	warden_refresh(w, s); /* what it sees of it; else with the next call */
-	show_cpus(s);
+	show(w, s);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * A restore in which one system call fails: of the agent, or of a process on its way. Either all processes are there,
- * or none, and a sentence that says why; and the agent serves on.
+ * A restore in which one system call fails, in the agent or in a process that is being restored. Either all processes
+ * are there, or none, with a reason; and the agent continues to serve.
  */
 #include "base/base.h"
 #include "base/test.h"
@@ -68,10 +68,12 @@ TEST(one_call_that_fails_leaves_all_processes_or_none)
 		unsigned first,
 			last; /* which of them: earlier ones are KEEP's; a capset that fails later ends the agent, as it must */
 	} calls[] = {
-		{ "clone3_cookie", 1, 2 }, { "ptrace", 1, 9 }, { "fcntl", 4, 11 },    { "memfd_create", 1, 1 },
-		{ "pipe2", 1, 3 },	   { "setresuid", 2, 4 },     { "setgroups", 1, 3 }, { "capset", 3, 4 },
-		{ "close_range", 1, 2 },   { "ioctl", 1, 4 },	      { "ftruncate", 1, 3 },
-		{ "userfaultfd", 1, 2 }, /* never an error: its memory is read instead */
+		{ "clone3_cookie", 1, 2 }, { "ptrace", 1, 9 },
+		{ "fcntl", 4, 11 },	   { "memfd_create", 1, 1 },
+		{ "pipe2", 1, 3 },	   { "setresuid", 2, 4 },
+		{ "setgroups", 1, 3 },	   { "capset", 3, 4 },
+		{ "close_range", 1, 2 },   { "ioctl", 1, 4 },
+		{ "ftruncate", 1, 3 },	   { "userfaultfd", 1, 2 }, /* never an error: its memory is read instead */
 		{ "socketpair", 1, 1 }, /* nor this: each fills its memory alone */
 	};
 	unsigned failed = 0, not = 0;

@@ -138,9 +138,11 @@ static bool named(const struct mem_head *h, uint64_t odd)
 
 	while (i-- && (i % 2 != odd || !(file[i].flags & 1) || file[i].path.len >= sizeof(path)))
 		;
-	snprintf(path, sizeof(path), "'%.*s' is not the same file", (int)file[i].path.len, (const char *)bytes + file[i].path.off);
+	snprintf(path, sizeof(path), "'%.*s' is not the same file", (int)file[i].path.len,
+		 (const char *)bytes + file[i].path.off);
 	file[i].mtime_ns += 1;
-	ok = rt_create(&w, &spec, &b) && try(meta, meta_len) && strstr(res.why, path) && agent_lives() && rt_destroy(&w, &b);
+	ok = rt_create(&w, &spec, &b) && try(meta, meta_len) && strstr(res.why, path) && agent_lives() &&
+	     rt_destroy(&w, &b);
 	file[i].mtime_ns -= 1;
 	if (!ok)
 		printf("# %s: %s\n", path, res.why);
@@ -194,7 +196,7 @@ TEST(an_image_that_was_changed_is_refused_with_a_reason_and_leaves_nobody)
 	CHECK_CONTAINS(res.why, "memory image");
 	CHECK(rt_destroy(&w, &b));
 
-	/* After an exec there is no way back. */
+	/* No restore after an exec. */
 	CHECK(rt_create(&w, &spec, &b));
 	CHECK(kt_exec(&b.p, 9, "echo first", -1, &y));
 	CHECK(kt_reads(y.out, "first"));

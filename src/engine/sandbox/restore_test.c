@@ -1,4 +1,4 @@
-/* Processes that are taken out of one sandbox and go on in another: with the real programs. */
+/* Processes that are saved in one sandbox and continue in another: with the real programs. */
 #include "base/base.h"
 #include "base/test.h"
 #include "engine/sandbox/restore_test.h"
@@ -199,7 +199,7 @@ TEST(a_tree_keeps_sessions_groups_pipes_and_the_dead)
 	CHECK(end());
 }
 
-/* Everything a descriptor can be, in one process and its child. @check() tells what is not as it was. */
+/* All kinds of descriptors, in one process and its child. check() prints what has changed. */
 static const char things[] =
 	"import os, select, socket, mmap, ctypes, signal, struct, time, faulthandler\n"
 	"c = ctypes.CDLL(None, use_errno=True)\n"
@@ -409,7 +409,7 @@ TEST(a_terminal_has_its_number_size_modes_and_jobs)
 	CHECK_EQ(res.done.procs, 3);
 	tty = attach_tty(&b, 7);
 	CHECK(tty >= 0);
-	/* The shell knows of its stopped job, and is not told again. */
+	/* The shell knows of its stopped job, and reports it only once. */
 	if (poll(&(struct pollfd){ .fd = tty, .events = POLLIN }, 1, 300) == 1) {
 		char early[256] = "";
 
@@ -421,7 +421,7 @@ TEST(a_terminal_has_its_number_size_modes_and_jobs)
 	CHECK(types(tty, "stty -a | grep -c -- '-echo '\n", "1\r\n"));
 	CHECK(types(tty, "jobs; kill %1; wait %1; echo $?\n", "143"));
 	CHECK(types(tty, "kill -CONT %2; kill %2; wait %2; echo code $?\n", "code 143"));
-	/* The terminal knows who is in front: ^C ends what runs there, and not the shell. */
+	/* The terminal has its foreground process group: ^C ends that group, and not the shell. */
 	CHECK(types(tty, "echo in front; sleep 1000\n", "in front"));
 	wt_sleep_ms(300);
 	CHECK(types(tty, "\003", "> "));
@@ -597,15 +597,16 @@ TEST(settings_that_a_process_made_for_itself_stay)
 	CHECK(end());
 }
 
-/* Where nobody set the least that it may have. */
+/* On a kernel where the minimum of the score was not set. */
 TEST(a_process_that_lowered_its_oom_score_keeps_it)
 {
-	static const char code[] = "import os\n"
-				   "def score(): return open('/proc/self/oom_score_adj').read()\n"
-				   "try: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY | os.O_CLOEXEC), b'400')\n"
-				   "except OSError: pass\n"
-				   "was = score()\n"
-				   "print('up')\n" REPL;
+	static const char code[] =
+		"import os\n"
+		"def score(): return open('/proc/self/oom_score_adj').read()\n"
+		"try: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY | os.O_CLOEXEC), b'400')\n"
+		"except OSError: pass\n"
+		"was = score()\n"
+		"print('up')\n" REPL;
 
 	CHECK(begin());
 	CHECK(rt_python(&a, 7, code, &x));
@@ -665,8 +666,10 @@ TEST(what_was_made_ready_ahead_is_used_let_go_of_or_begun_anew_but_never_believe
 	int fds[2], i;
 
 	CHECK(begin());
-	CHECK(kt_exec(&a.p, 7, "cp /bin/sh /tmp/own; exec /tmp/own -c 'n=41; while read line; do n=$((n + 1)); echo $line $n $$; done'",
-		      -1, &x));
+	CHECK(kt_exec(
+		&a.p, 7,
+		"cp /bin/sh /tmp/own; exec /tmp/own -c 'n=41; while read line; do n=$((n + 1)); echo $line $n $$; done'",
+		-1, &x));
 	CHECK(says(&x, "one\n", "one 42 2\n"));
 	CHECK(rt_dump(&a, &m) && rt_seal(&w, &a, &spec));
 	/* Its files only; then its process, too. */
@@ -677,13 +680,13 @@ TEST(what_was_made_ready_ahead_is_used_let_go_of_or_begun_anew_but_never_believe
 		CHECK(k < 4 ? send_ahead(i == 1 ? "pages" : "meta") : rt_hold(&b, &m));
 		CHECK_EQ(held_ready(b.agent) > 0, k != 1); /* the second time it was no image */
 		CHECK(k < 4 ? !held_child(b.agent) : held_child(b.agent) > 0);
-		if (k == 5) /* by the kernel, for want of memory */
+		if (k == 5) /* as the kernel does when memory is short */
 			CHECK_EQ(kill(held_child(b.agent), SIGKILL), 0);
 		if (i < 2) {
 			CHECK(rt_restore(&b, &m, &res) && rt_attach(&b, 7, &y));
 			CHECK(says(&y, "two\n", "two 43 2\n"));
 			kt_pipes_close(&y);
-		} else if (i == 2) { /* a file that is mapped was changed meanwhile */
+		} else if (i == 2) { /* a file that is mapped was changed in the meantime */
 			snprintf(path, sizeof(path), "/proc/%d/root/tmp/own", (int)b.agent);
 			CHECK_EQ(utimensat(AT_FDCWD, path, NULL, 0), 0);
 			fds[0] = openat(m.out, "meta", O_RDONLY | O_CLOEXEC);
@@ -692,7 +695,7 @@ TEST(what_was_made_ready_ahead_is_used_let_go_of_or_begun_anew_but_never_believe
 			CHECK(strstr(res.why, "is not the same file"));
 			CHECK(!held_child(b.agent));
 			fd_close_many(fds, 2);
-		} else { /* somebody wanted something else */
+		} else { /* another request came first */
 			CHECK(kt_exec(&b.p, 8, "echo else; read line", -1, &y));
 			CHECK(kt_reads(y.out, "else\n"));
 			CHECK_EQ(held_child(b.agent), -1); /* the first one, which runs */
@@ -741,7 +744,8 @@ TEST(who_is_held_is_of_the_bytes_that_were_checked_last)
 TEST(who_would_take_much_memory_is_not_made_before_somebody_asks)
 {
 	CHECK(begin());
-	CHECK(rt_python(&a, 7, "import mmap\nx = mmap.mmap(-1, 132 << 20)\nx.write(b'7' * len(x))\nprint('ready')\n" REPL, &x));
+	CHECK(rt_python(
+		&a, 7, "import mmap\nx = mmap.mmap(-1, 132 << 20)\nx.write(b'7' * len(x))\nprint('ready')\n" REPL, &x));
 	CHECK(kt_reads(x.out, "ready"));
 	CHECK(rt_dump(&a, &m) && rt_seal(&w, &a, &spec) && rt_create(&w, &spec, &b) && rt_hold(&b, &m));
 	CHECK(held_ready(b.agent) > 0);

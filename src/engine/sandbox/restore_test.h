@@ -1,6 +1,6 @@
 /*
- * For tests: a real sandbox, its image taken by a real cloche-dump, and another sandbox that is made from it, as the
- * warden does it, but with nobody in between who could mend anything.
+ * For tests: a real sandbox, its image made by a real cloche-dump, and another sandbox that is made from it, as the
+ * warden does it, but without a warden that could repair anything.
  */
 #pragma once
 #include "layers/seal_test.h"
@@ -99,7 +99,7 @@ static inline bool rt_quiet(struct rt_box *b)
 	return false;
 }
 
-/* @older: the id of an image this one stands on, or NULL; @older_meta and @older_pages are its files. */
+/* @older: the id of the image that this one is based on, or NULL; @older_meta and @older_pages are its files. */
 static inline bool rt_dump_on(struct rt_box *b, struct rt_image *m, const char *older, int older_meta, int older_pages)
 {
 	AUTO_CLOSE int table = -1, control = -1;
@@ -154,7 +154,7 @@ static inline bool rt_dump(struct rt_box *b, struct rt_image *m)
 	return rt_dump_on(b, m, NULL, -1, -1);
 }
 
-/* Its files into a layer, which @spec then stands on. */
+/* Seals its files into a layer, and adds the layer to @spec. */
 static inline bool rt_seal(struct wt *w, struct rt_box *b, struct sandbox_spec *spec)
 {
 	struct client_layer l;

@@ -1,6 +1,7 @@
 /*
- * Sandboxes whose processes come out of a layer's memory: the agent is told right behind KEEP, and nobody hears of the
- * sandbox before it has said that they all run. Until then its record says so, and a warden that finds it ends it.
+ * Sandboxes whose processes are restored from a layer's memory: the agent gets RESTORE right behind KEEP, and the
+ * sandbox is reported when the agent has answered that all processes run. Until then its record has RECORD_RESTORING,
+ * and a warden that finds it ends it.
  */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
@@ -35,8 +36,10 @@ int restoring_open(struct warden *w, struct err *e)
 	w->done = epoll_create1(EPOLL_CLOEXEC);
 	w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	w->later = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (w->done < 0 || w->timer < 0 || w->later < 0 || epoll_ctl(w->done, EPOLL_CTL_ADD, workers_fd(w->workers), &in) < 0 ||
-	    epoll_ctl(w->done, EPOLL_CTL_ADD, w->timer, &in) < 0 || epoll_ctl(w->done, EPOLL_CTL_ADD, w->later, &in) < 0)
+	if (w->done < 0 || w->timer < 0 || w->later < 0 ||
+	    epoll_ctl(w->done, EPOLL_CTL_ADD, workers_fd(w->workers), &in) < 0 ||
+	    epoll_ctl(w->done, EPOLL_CTL_ADD, w->timer, &in) < 0 ||
+	    epoll_ctl(w->done, EPOLL_CTL_ADD, w->later, &in) < 0)
 		r = err_sys(e, ERR_EXHAUSTED, -errno, "wait for workers");
 	return r;
 }
@@ -79,7 +82,9 @@ static int make_groups(struct warden *w, struct warden_sandbox *s, uint32_t n, i
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t number = 1;
 
-		fds[i] = i ? groups_new(&s->groups, &w->env.cgroups, &s->blank.cgroup, blank_agent_uid(&s->blank), &number, e) : TAKE_FD(s->blank.group);
+		fds[i] = i ? groups_new(&s->groups, &w->env.cgroups, &s->blank.cgroup, blank_agent_uid(&s->blank),
+					&number, e) :
+			     TAKE_FD(s->blank.group);
 		if (fds[i] < 0)
 			return i ? fds[i] :
 				   err_set(e, ERR_INTERNAL, -ENOENT, "the first exec group does not exist any longer");
@@ -184,15 +189,13 @@ static int refused(const struct frame *f, struct err *e)
 		char text[FRAME_FAILED_TEXT_MAX + 1];
 
 		snprintf(text, sizeof(text), "%s", x.text);
-		for (char *c = text; *c; c++)
-			if (*c < ' ' || *c > '~')
-				*c = '?';
-		return err_set(e, ERR_REFUSED, x.errnum ? -(int)x.errnum : -EIO, "restore: %.200s", text);
+		err_clean(text);
+		return err_set(e, WHY_CANNOT_CARRY, x.errnum ? -(int)x.errnum : -EIO, "restore: %.200s", text);
 	}
-	return err_sys(e, ERR_REFUSED, x.errnum ? -(int)x.errnum : -EIO, "restore: %s", frame_stage_text(x.stage));
+	return err_sys(e, WHY_CANNOT_CARRY, x.errnum ? -(int)x.errnum : -EIO, "restore: %s", frame_stage_text(x.stage));
 }
 
-/* 1: nothing to tell yet. 0: its processes run. Less: they never will. */
+/* 1: no result yet. 0: its processes run. Less: they never will. */
 static int listen_to(struct restoring *x, struct warden_done *ret)
 {
 	struct frame f;
@@ -222,7 +225,7 @@ static int listen_to(struct restoring *x, struct warden_done *ret)
 	return 1;
 }
 
-/* Whoever comes next gets a socket of its own: what this one said is read, as far as it matters. */
+/* Gives the agent a new socket for the next client: the frames of this one have been read, as far as they matter. */
 static int hand_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	int sock, r = persist_attach(&s->blank, &sock, e);

@@ -1,3 +1,4 @@
+/* Makes, finds again and ends sandboxes. */
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -5,12 +6,13 @@
 #include "engine/blank/persist.h"
 #include "engine/blank/score.h"
 #include "engine/blank/sweep.h"
+#include "engine/image/device_folder.h"
+#include "engine/image/devices.h"
 #include "engine/image/disk.h"
 #include "engine/image/procfs.h"
 #include "engine/pool/limit.h"
 #include "engine/sandbox/internal.h"
-#include "layers/copy_pipeline.h"
-#include "layers/layer_prealloc.h"
+#include "layers/children.h"
 #include "layers/settle.h"
 #include "linux/seccomp.h"
 
@@ -20,7 +22,8 @@
 
 #define WORKERS 8
 #define DYING_MS 5000
-#define UNPARKED 16 /* the newest ones keep all they were made with: most of them end soon */
+#define UNPARKED(makers)                                                                                               \
+	((makers) > 1 ? 48U : 16U) /* the newest ones keep all they were made with: most of them end soon */
 
 const struct tier_ops container_tier = { .name = "container" };
 
@@ -28,7 +31,7 @@ const struct tier_ops container_tier = { .name = "container" };
 static const struct tier_ops *find_tier(const struct warden *w, uint32_t flags)
 {
 	for (const struct tier_ops *const *t = w->tiers; t && *t; t++)
-		if (flags & (*t)->flag)
+		if ((*t)->flag == (flags & SPEC_TIERS))
 			return *t;
 	return flags & SPEC_TIERS ? NULL : &container_tier;
 }
@@ -43,11 +46,17 @@ static void add(struct warden *w, struct warden_sandbox *s)
 	w->counts.alive++;
 	/* A machine's memory is what its process has, and that is counted. */
 	if (s->memory && !s->tier->machine && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
-		s->watched = kernel_watch_add(w->kernel, s->blank.pid, s->blank.pidfd, &s->blank.cgroup, s->memory, s->tenant, s->root.premount.writable);
+		s->watched = kernel_watch_add(w->kernel, &(struct kernel_watch_add){
+								 .pid = s->blank.pid,
+								 .pidfd = s->blank.pidfd,
+								 .cgroup = &s->blank.cgroup,
+								 .memory = s->memory,
+								 .tenant = s->tenant,
+								 .writable = s->root.premount.writable,
+								 .restores = s->restoring,
+							 });
 	else
 		return;
-	if (s->watched && s->restoring)
-		kernel_watch_restores(w->kernel, s->watched);
 	s->receipt.sockets = kernel_watch_bound(s->watched);
 	s->receipt.tenant_share = s->watched ? kernel_watch_share(w->kernel) : 0;
 	if (!s->watched) {
@@ -58,7 +67,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 
 static void take_out(struct warden *w, struct warden_sandbox *s)
 {
-	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched), &s->blank.pidfd);
+	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched));
 	*s->prev = s->next;
 	if (s->next)
 		s->next->prev = s->prev;
@@ -66,9 +75,9 @@ static void take_out(struct warden *w, struct warden_sandbox *s)
 }
 
 /*
- * Each keeps a handful of descriptors for its whole life: its first process, its slot, its writable layer and what it
- * shows of its memory. The others are opened again when they are needed, so that the limit of open files is not the
- * limit of sandboxes. What one that is parked stood on is not kept for the next one: its network namespace is closed.
+ * Each sandbox keeps a handful of descriptors for its whole life: its first process, its slot, its writable layer and
+ * the file with its memory. The others are opened again when they are needed, so that the limit of open files is not
+ * the limit of sandboxes. A parked sandbox's network namespace is closed, so it is not recycled.
  */
 static void sandbox_park(struct warden_sandbox *s)
 {
@@ -86,7 +95,7 @@ static void park_old(struct warden *w)
 {
 	struct warden_sandbox *s = w->alive;
 
-	for (unsigned i = 0; s && i < UNPARKED; i++)
+	for (unsigned i = 0; s && i < UNPARKED(pool_makers(w->pool)); i++)
 		s = s->next;
 	/* A few more than one: those that were busy when their turn came. */
 	for (unsigned i = 0; s && i < 4; i++, s = s->next)
@@ -96,7 +105,7 @@ static void park_old(struct warden *w)
 /* Lets go of one without ending it: the next warden finds it by its record. */
 static void forget(struct warden *w, struct warden_sandbox *s)
 {
-	const int fds[] = { s->blank.sock, s->blank.userns, s->blank.net,	  s->blank.slot_fd,
+	const int fds[] = { s->blank.sock, s->blank.userns, s->blank.net,   s->blank.slot_fd,
 			    s->blank.take, s->blank.give,   s->blank.group, s->blank.tree };
 
 	take_out(w, s);
@@ -151,24 +160,28 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	memcpy(s->layer, rec->layer, sizeof(s->layer));
 	if (w->layers)
 		layers_hold(w->layers, s->layer, s->layers);
-	/* Its warden may have died while it was being sealed. Nobody else would ever thaw it. */
+	/* Its warden may have died during a seal, which had frozen the sandbox. Only this thaws it again. */
 	if (!s->frozen && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
 	    cgroup_thaw(&w->env.cgroups, &s->blank.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
-	/* One that is paused may have been thawed to save itself, and runs since whoever held its processes died. */
+	/*
+	 * A paused sandbox may have been thawed for its memory image, and runs since the process that held its threads
+	 * died.
+	 */
 	if (s->frozen && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_FREEZER) &&
 	    cgroup_freeze(&w->env.cgroups, &s->blank.cgroup, e) < 0)
 		log_error("slot %u: %s", rec->slot, e->msg);
 	add(w, s);
-	r = kernel_watch_mend(s->watched);
+	r = kernel_watch_mend(w->kernel, s->watched);
 	if (r < 0)
 		log_error("slot %u: its memory limit may be too low: errno %d", rec->slot, -r);
 	if (rec->flags & RECORD_RESTORING) {
 		log_warn("slot %u: its warden ended while it was being restored", rec->slot);
 		return warden_destroy(w, s, e);
 	}
-	r = !tier ? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "its isolation is not one of this warden's") :
-	    tier->adopt ? tier->adopt(w, s, rec, e) : 0;
+	r = !tier	? err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "its isolation is not one of this warden's") :
+	    tier->adopt ? tier->adopt(w, s, rec, e) :
+			  0;
 	if (r < 0) {
 		log_error("slot %u: %s", rec->slot, e->msg);
 		return warden_destroy(w, s, e);
@@ -178,7 +191,7 @@ static int adopt(struct warden *w, const struct record *rec, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list the exec groups of slot %u", rec->slot) : 0;
 }
 
-/* One that cannot be taken over is left as it is, and said: it is somebody's work. */
+/* A sandbox that cannot be adopted is left as it is, and logged: its work must not be lost. */
 static void adopt_all(struct warden *w)
 {
 	uint32_t end = records_end(&w->env.records);
@@ -218,25 +231,35 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		free(w);
 		return r;
 	}
-	w->kernel = kernel_watch_new(&(struct kernel_watch_opts){ .host = &w->env.cgroups, .net = w->env.net, .rootless = w->env.rootless, .persist = w->env.persist, .sockets = o->sockets, .percent = o->tenant_share });
-	if (!w->kernel) {
+	r = kernel_watch_new(
+		&(struct kernel_watch_opts){
+			.looker = o->looker,
+			.host = &w->env.cgroups,
+			.net = w->env.net,
+			.program = w->env.watch_program,
+			.rootless = w->env.rootless,
+			.persist = w->env.persist,
+			.sockets = o->sockets,
+			.percent = o->tenant_share,
+		},
+		&w->kernel, e);
+	if (r < 0) {
 		warden_free(w);
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a warden");
+		return r;
 	}
 	if (w->env.layers >= 0) {
 		r = sandbox_workers(w, e);
-		w->spare = copy_pipeline_spare_new();
+		w->children = layer_children_new(w->env.layers_program, w->env.layers);
 		if (r == 0)
 			r = layers_new(w->env.layers, w->workers, &w->layers, e);
-		w->settles = r == 0 ? settles_new() : NULL;
+		w->settles = r == 0 && w->children ? settles_new(w->children) : NULL;
 		if (r == 0 && !w->settles)
 			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
 		if (r < 0) {
 			warden_free(w);
 			return r;
 		}
-		w->prealloc = layer_prealloc_new(w->env.layers);
-		seal_prealloc(w->workers, w->prealloc);
+		seal_fill(w->workers, w->children, NULL);
 		sealing_settle_found(w);
 	}
 	if (w->env.persist)
@@ -276,12 +299,11 @@ void warden_free(struct warden *w)
 	restoring_close(w);
 	workers_free(w->workers);
 	seal_free(w->retired);
-	layer_prealloc_free(w->prealloc);
 	for (const struct tier_ops *const *t = w->tiers; t && *t; t++)
 		if ((*t)->free)
 			(*t)->free(w);
 	sealing_end_all(w);
-	copy_pipeline_spare_free(w->spare); /* layers that are not settled give their pipelines back to it */
+	layer_children_free(w->children); /* layers that are not settled give theirs back to it */
 	settles_free(w->settles);
 	layers_free(w->layers);
 	if (w->pool) {
@@ -307,7 +329,7 @@ static void learn(struct warden *w, const struct sandbox_spec *spec, const struc
 
 	if (g.net)
 		g.rules = spec->net;
-	if (w->pool && !spec->limits.io_bps && !(spec->flags & SPEC_DISK))
+	if (w->pool && !spec->limits.io_bps && !spec->ndevices && !(spec->flags & SPEC_DISK))
 		pool_learn(w->pool, &g, spec);
 }
 
@@ -327,19 +349,21 @@ static int take_blank(struct warden *w, const struct sandbox_spec *spec, struct 
 	int r;
 
 	/*
-	 * The I/O controller costs a group more, so only those who ask for it have it; such a sandbox is made to order.
+	 * The I/O controller makes a group cost more, so only sandboxes that need it have it; they do not come from the
+	 * pool.
 	 */
 	if (spec->limits.io_bps)
 		controllers |= w->env.cgroups.have & CGROUP_BIT(CGROUP_IO);
-	/* So does a device that nobody else has. */
-	else if (w->pool && !(spec->flags & SPEC_KVM)) {
+	/* A sandbox with a device of its own does not come from the pool either. */
+	else if (w->pool && !w->start.devices) {
 		r = pool_take(w->pool, spec, ret, e);
 		if (r < 0 || !pool_limits_lifted(&ret->blank, &want))
 			return r;
 		pool_give_up(w->pool, ret);
 	}
 	w->start.image = &w->env.image;
-	w->start.kvm = spec->flags & SPEC_KVM ? spec->uid : 0;
+	w->start.uid = spec->uid;
+	w->start.gid = spec->gid;
 	w->start.steer = spec->flags & SPEC_NET ? &spec->net : NULL;
 	r = blank_make(&w->env, &w->start, controllers, spec->uid, &ret->blank, e);
 	/* The next one starts on the same stack. */
@@ -368,7 +392,7 @@ static void fill_receipt(const struct warden *w, struct warden_sandbox *s)
 	};
 }
 
-/* 64 random bits, so that one that has ended never names another, and nobody guesses a neighbour's. */
+/* 64 random bits, so that a handle never names another sandbox later, and cannot be guessed. */
 static int new_handle(uint64_t *ret, struct err *e)
 {
 	uint64_t h = 0;
@@ -408,10 +432,11 @@ int sandbox_persist(struct warden *w, struct warden_sandbox *s, struct err *e)
 	s->groups.last = s->groups.count = s->blank.grouped;
 	if (s->tier->record)
 		s->tier->record(s, &rec, more);
-	return persist_start(&w->env, &s->blank, s->root.premount.meminfo, s->root.premount.writable, s->tier->record ? more : NULL, &rec, e);
+	return persist_start(&w->env, &s->blank, s->root.premount.meminfo, s->root.premount.writable,
+			     s->tier->record ? more : NULL, &rec, e);
 }
 
-/* Its mounts, unless it stands already. */
+/* Makes its mounts, unless it is prebuilt. */
 static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandbox_spec *spec, struct pool_item *it,
 		  struct err *e)
 {
@@ -421,11 +446,11 @@ static int set_up(struct warden *w, struct warden_sandbox *s, const struct sandb
 		s->root = it->root;
 		return 0;
 	}
-	r = root_build(&w->env, &w->env.image, &s->blank, spec, &it->premount, &s->root, e);
+	r = root_build(&w->env, &w->env.image, &s->blank, spec, w->start.devices, &it->premount, &s->root, e);
 	return r < 0 ? r : root_send(&s->root, s->blank.sock, e);
 }
 
-int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e)
+static int make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e)
 {
 	struct pool_item it = { 0 };
 	int r;
@@ -455,6 +480,37 @@ int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warde
 	root_done(&s->root);
 	blank_init(&s->blank);
 	root_init(&s->root);
+	return r;
+}
+
+/* What its devices are; they are the caller's to free. */
+static int find_devices(struct warden *w, const struct sandbox_spec *spec, struct device_plan **ret, struct err *e)
+{
+	const struct devices_from from = { w->env.devices_program, w->env.cdi, !strcmp(spec->image, "host"),
+					   w->env.rootless };
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < spec->ndevices; i++)
+		r = w->env.policy.device(w->env.policy.arg, spec->device[i], e);
+	if (r == 0)
+		*ret = calloc(1, sizeof(**ret));
+	if (r == 0 && !*ret)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for devices");
+	if (r == 0)
+		r = devices_ask(&from, spec->device, spec->ndevices, *ret, e);
+	return r == 0 ? devices_check(*ret, spec->device, spec->ndevices, e) : r;
+}
+
+int sandbox_make(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox *s, struct err *e)
+{
+	AUTO_FREE struct device_plan *devices = NULL;
+	int r = spec->ndevices ? find_devices(w, spec, &devices, e) : 0;
+
+	if (r < 0)
+		return r;
+	w->start.devices = spec->flags & SPEC_KVM ? &device_kvm : devices;
+	r = make(w, spec, s, e);
+	w->start.devices = NULL;
 	return r;
 }
 
@@ -527,6 +583,9 @@ static int create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	tier = find_tier(w, spec->flags);
 	if (!tier)
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this isolation is not available here");
+	r = tier->check ? tier->check(spec, e) : 0;
+	if (r < 0)
+		return r;
 	if (tier->create)
 		return tier->create(w, spec, ret, e);
 	r = sandbox_new(spec, &s, e);
@@ -567,10 +626,12 @@ int warden_create(struct warden *w, const struct sandbox_spec *spec, struct ward
 	r = create(w, spec, ret, e);
 	/* Whatever was tried when they ran out: the host can do it, and could again. */
 	if (r < 0 && (e->errnum == EMFILE || e->errnum == ENFILE)) {
-		e->kind = ERR_EXHAUSTED;
+		err_because(e, ERR_EXHAUSTED);
 		err_wrap(e, r, "too many open files");
 		e->remedy[0] = '\0';
-		err_remedy(e, "delete sandboxes, or raise the limit of open files (LimitNOFILE=, fs.nr_open, fs.file-max)");
+		err_remedy(
+			e,
+			"delete sandboxes, or raise the limit of open files (LimitNOFILE=, fs.nr_open, fs.file-max)");
 	}
 	return r;
 }
@@ -646,19 +707,9 @@ int warden_pidfd(const struct warden_sandbox *s)
 	return s->blank.pidfd;
 }
 
-pid_t warden_pid(const struct warden_sandbox *s)
-{
-	return s->blank.pid;
-}
-
 const struct warden_receipt *warden_receipt(const struct warden_sandbox *s)
 {
 	return &s->receipt;
-}
-
-int warden_start_error(const struct warden *w)
-{
-	return w->start.error;
 }
 
 int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e)
@@ -676,9 +727,7 @@ static int refuse_busy(const struct warden_sandbox *s, struct err *e)
 {
 	if (!s->sealing || !seal_busy(s->sealing->seal))
 		return 0;
-	err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is being sealed");
-	err_remedy(e, "wait until that is done");
-	return -EBUSY;
+	return err_advise(e, ERR_CONFLICT, -EBUSY, "wait until that is done", "the sandbox is being sealed");
 }
 
 static uint32_t late_flag(const struct warden_sandbox *s)
@@ -688,8 +737,10 @@ static uint32_t late_flag(const struct warden_sandbox *s)
 
 int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
-	int r = refuse_busy(s, e);
+	int r = tier_needs(s->tier, TIER_PAUSE, e);
 
+	if (r == 0)
+		r = refuse_busy(s, e);
 	if (r < 0)
 		return r;
 	persist_settle(&s->blank);
@@ -726,17 +777,6 @@ void warden_counts(struct warden *w, struct warden_counts *ret)
 		pool_counts(w->pool, &c);
 		ret->ready = c.ready;
 		ret->cleaning = c.cleaning;
+		ret->locked_ns = c.locked_ns;
 	}
-}
-
-void warden_pool_wait(struct warden *w, unsigned n)
-{
-	if (w->pool)
-		pool_wait(w->pool, n);
-}
-
-void warden_pool_trim(struct warden *w)
-{
-	if (w->pool)
-		pool_trim(w->pool);
 }

@@ -1,6 +1,6 @@
 /*
  * Makes and ends sandboxes. Used in-process by `cloche run` and by cloche-warden, which serves it over a socket
- * (warden/msg.h). A sandbox handed out is spoken to through its agent's socket, by whoever holds that.
+ * (warden/msg.h). A sandbox that was handed out is controlled through its agent's socket.
  *
  * Calls come from one thread. With a pool, two threads of the warden's own make blanks ahead and clean up behind.
  */
@@ -13,34 +13,39 @@
 #include "engine/blank/env.h"
 #include "engine/image/disk.h"
 #include "engine/kernel_memory/kind.h"
+#include "engine/kernel_memory/socket_owner.h"
 #include "engine/spec.h"
 #include "layers/layers.h"
 #include "layers/memory.h"
 #include "linux/cgroup.h"
 #include "proto/frame.h"
 
+struct kernel_looker;
 struct tier_ops;
 struct warden;
 struct warden_sandbox;
 
 struct warden_opts {
 	struct env_opts env;
-	const struct tier_ops *const *tiers; /* besides containers (engine/tier.h): a list that NULL ends; NULL: none */
-	/* Blanks kept ready; 0 = none: everything happens in the calling thread. Who keeps (->env.state) has some. */
+	const struct tier_ops *const *tiers; /* tier/tiers.h: a list that NULL ends; NULL: containers only */
+	const struct kernel_looker *looker; /* who looks at kernel memory (engine/kernel_memory/looker.h) */
+	/* Blanks kept ready; 0 = none: everything happens in the calling thread. Needed with ->env.state. */
 	unsigned pool;
 	unsigned sockets; /* of the internet a sandbox may have, where the kernel bounds them; 0 = by its memory */
-	unsigned tenant_share; /* percent of the host's pools for all sandboxes of a tenant (engine/kernel_memory/pools.h); 0 = KERNEL_POOLS_PERCENT */
+	/* percent of the host's pools for all sandboxes of a tenant (engine/kernel_memory/pools.h); 0 = KERNEL_POOLS_PERCENT */
+	unsigned tenant_share;
 };
 
 /* What is in force for a sandbox, beyond what every sandbox has; sandbox_enforced() puts it into words. */
 struct warden_receipt {
 	uint32_t cgroup_version, controllers;
-	uint32_t landlock_abi; /* known once the agent is ready: filled by who reads READY */
+	uint32_t landlock_abi; /* known once the agent is ready: filled by the reader of READY */
 	uint32_t filter_len;
 	uint32_t uid_base; /* inside id 0 is this one outside; 0 without root */
 	bool idmapped, rootless;
 	uint32_t sockets; /* of the internet, bounded by BPF; 0 = not */
-	uint32_t tenant_share; /* percent of the host's pools, for all sandboxes of its tenant; 0 = there are no tenants */
+	/* percent of the host's pools, for all sandboxes of its tenant; 0 = there are no tenants */
+	uint32_t tenant_share;
 	bool kvm; /* a machine that is not emulated */
 	uint64_t disk, inodes; /* as enforced */
 	/* 0: its processes are not a layer's. Else WARDEN_RESTORED, and what was done before they ran: FRAME_RESTORED_*. */
@@ -55,9 +60,9 @@ DEFINE_AUTO(struct warden, warden_free)
 
 /*
  * The agent is setting the sandbox up when this returns: READY and UP, or FAILED, come on the socket, and execs may be
- * sent already. Nothing is left behind on failure. 1, with SPEC_MEMORY in a warden that keeps, and with SPEC_VM in any:
- * its processes are being restored, or the machine is being made, and it comes back by warden_done(); until then nobody
- * should hear of it.
+ * sent already. On failure everything is removed. 1, with SPEC_MEMORY in a warden that persists sandboxes, and for a tier
+ * that takes longer in any: its processes are being restored, or the machine is being made, and it comes back by
+ * warden_done(); until then it must not be handed out.
  */
 int warden_create(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e);
 /* With which tag it comes back. */
@@ -74,20 +79,21 @@ uint64_t warden_handle(const struct warden_sandbox *s);
 struct warden_sandbox *warden_next(struct warden *w, struct warden_sandbox *s);
 /* The agent's socket and the first process; both stay the sandbox's. The socket is -1 once it was let go. */
 int warden_sock(const struct warden_sandbox *s);
-/* In a warden that keeps: whoever has a copy of the socket is the agent's host now. */
+/* In a warden that persists sandboxes: the process with a copy of the socket is the agent's host from now on. */
 void warden_let_go(struct warden_sandbox *s);
 /* Another socket for the agent, the caller's: it turns to that one. -1 in a warden that does not keep. */
 int warden_attach(struct warden_sandbox *s, int *ret_sock, struct err *e);
 /*
- * Exec groups: what joins one can be ended together, and goes on being part of the sandbox. *ret_fd is the caller's;
+ * Exec groups: the processes of one can be ended together, and remain part of the sandbox. *ret_fd is the caller's;
  * writing "0" there joins.
  */
 int warden_group(struct warden *w, struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e);
 /*
- * That descriptor joins the agent's own children alone, and whatever has it moves nobody else's process. This one joins
- * processes that run as @uid inside already, as forks of a warm process do.
+ * The descriptor of warden_group() only moves the agent's own children, so that its holder cannot move other processes.
+ * This one moves processes that run as @uid inside already, as forks of a warm process do.
  */
-int warden_group_for(struct warden *w, struct warden_sandbox *s, uint32_t group, uint32_t uid, int *ret_fd, struct err *e);
+int warden_group_for(struct warden *w, struct warden_sandbox *s, uint32_t group, uint32_t uid, int *ret_fd,
+		     struct err *e);
 /* Group 1 is made ahead in a warden that keeps; -1 where there is none. The caller's, once. */
 int warden_first_group(struct warden_sandbox *s);
 /* While the sandbox is frozen (version 1) the processes die when it thaws. */
@@ -105,18 +111,16 @@ struct warden_stat {
 	struct kernel_usage kernel; /* not part of ->group.memory; its kills are part of ->group.oom_kills */
 };
 int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat *ret);
-/* memory.stat of its group, with control groups of version 2, as the kernel tells it. */
+/* memory.stat of its group, unchanged; only with control groups of version 2. */
 int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size);
 int warden_freeze(struct warden *w, struct warden_sandbox *s, struct err *e);
 int warden_thaw(struct warden *w, struct warden_sandbox *s, struct err *e);
-/* Writes what /proc/meminfo shows anew, from what is used now. */
-int warden_refresh(struct warden *w, const struct warden_sandbox *s);
 
 /*
- * Sealing, in a warden with ->env.layers: what the sandbox has changed becomes layer @id. Begins here, is done by a worker,
- * and comes back by warden_done() with @tag. The sandbox stands still only while it is copied; meanwhile it cannot be
- * frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the sealing. With memory: what its
- * processes are becomes part of the layer (docs/design/0007-memory.md), or nothing is made. Soon: likewise, and it comes
+ * Sealing, in a warden with ->env.layers: what the sandbox has changed becomes layer @id. Begins here, is done by a
+ * worker, and comes back by warden_done() with @tag. The sandbox is frozen only while it is copied; meanwhile it cannot
+ * be frozen, thawed or sealed again (ERR_CONFLICT), and destroying it gives up the seal. With memory: an image of its
+ * processes becomes part of the layer (docs/design/0007-memory.md), or no layer is made. Soon: likewise, and it comes
  * back before it is safe on the disk (layers/settle.h).
  */
 enum warden_what { WARDEN_FILES, WARDEN_WITH_MEMORY, WARDEN_MEMORY_SOON };
@@ -132,7 +136,10 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 int warden_unseal(struct warden *w, const char *id, struct err *e);
 /* The same, but it is moved to the quarantine (layers.h). */
 int warden_put_aside(struct warden *w, const char *id, struct err *e);
-/* The next larger id after @id ("": the first). False: there is none. */
+/*
+ * The next larger id after @id ("": the first). False: there is none, and ->users is the number of comparisons that still
+ * hold layers.
+ */
 bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret);
 /*
  * Disks that outlive their sandboxes (spec.disk). The next larger id after @id ("": the first) into @ret, which is zero at
@@ -183,13 +190,14 @@ struct warden_compare {
 int warden_compare(struct warden *w, const struct warden_compare *c, int *ret_fd, struct err *e);
 
 /*
- * The way out of a sandbox made with SPEC_NET (linux/steer.h). The sockets that came with it, in the order of enum
- * steer_socket: the caller's, once; -1 where there are none (any more). Who holds them keeps its namespace alive.
+ * The network of a sandbox made with SPEC_NET (linux/steer.h). The sockets that came with it, in the order of enum
+ * steer_socket: the caller's, once; -1 where there are none (any more). Open copies of them keep the namespace
+ * alive.
  */
 void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS]);
 /*
- * Other rules, all at once or not at all; and when @ret_sockets is given, three new sockets: ERR_CONFLICT while somebody
- * still has the old ones. A sandbox made without SPEC_NET gets its way out by this, with @ret_sockets (a policy may be
+ * Other rules, all at once or not at all; and when @ret_sockets is given, three new sockets: ERR_CONFLICT while a
+ * process has the old ones. A sandbox made without SPEC_NET gets a network by this, with @ret_sockets (a policy may be
  * given while it runs); without them ERR_CONFLICT.
  */
 /*
@@ -199,22 +207,16 @@ void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS]);
 int warden_limits(struct warden *w, struct warden_sandbox *s, const struct spec_limits *want, struct err *e);
 int warden_net(struct warden *w, struct warden_sandbox *s, const struct steer_rules *rules, int *ret_sockets,
 	       struct err *e);
-/* A TCP socket inside, not connected, for who wants to reach a port there; of any sandbox. @family: 4 or 6. */
+/* A TCP socket inside, not connected, for connections to a port there; of any sandbox. @family: 4 or 6. */
 int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, int *ret, struct err *e);
 
-/* One TCP connection of a sandbox, or who sends datagrams: of the socket inside, which is the client's. */
+/* One TCP connection of a sandbox, or a sender of datagrams: addresses of the socket inside, which is the client's. */
 struct warden_who {
 	uint8_t family; /* 4 or 6 */
 	uint8_t udp; /* 0 or 1 */
 	uint16_t client_port, port; /* port: of ->addr, where it is connected to */
 	uint16_t zero2;
 	uint8_t client[16], addr[16]; /* IPv4 in the first four, the rest zero */
-};
-#define WARDEN_COMMAND 128
-struct socket_owner {
-	uint32_t pid; /* inside; 0 = nobody was found: it has ended, or there are too many to look at */
-	uint32_t zero;
-	char command[WARDEN_COMMAND]; /* its arguments, as far as they fit; printable */
 };
 /* Looks at a bounded number of processes and descriptors, then gives up: 0 and pid 0. */
 int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_who *who, struct socket_owner *ret,
@@ -223,14 +225,15 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 int warden_denied(struct warden *w, struct warden_sandbox *s, struct steer_denied ret[STEER_DENIED], struct err *e);
 
 /*
- * Of a sandbox made with SPEC_SYSTEM_LATER: from now on /usr can be changed by who has the right to; of others nothing
- * has to be done. Whatever runs sees it; files that are open stay what they were.
+ * Of a sandbox made with SPEC_SYSTEM_LATER: from now on /usr is writable for users with the right to; for others this
+ * does nothing. Running processes see the change; open files stay the same.
  */
 int warden_system(struct warden *w, struct warden_sandbox *s, struct err *e);
 
 struct warden_counts {
 	unsigned alive, ready, cleaning;
 	uint64_t made, ended, cleanup_retries, cleanup_failures;
+	uint64_t locked_ns; /* how long the pool's lock was held; not in messages */
 };
 void warden_counts(struct warden *w, struct warden_counts *ret);
 /* Waits until @n blanks are ready (as far as the pool goes). */

@@ -1,11 +1,16 @@
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
 #include "base/test.h"
+#include "engine/kernel_memory/looks.h"
 #include "warden/warden_test.h"
 
 static struct warden *open_with(const char *agent, unsigned pool)
 {
-	struct warden_opts o = { .pool = pool, .env.freezer = true, .env.accounting = true, .env.agent = agent };
+	struct warden_opts o = { .looker = &kernel_looker_threads,
+				 .pool = pool,
+				 .env.freezer = true,
+				 .env.accounting = true,
+				 .env.agent = agent };
 	struct warden *w = NULL;
 	struct err e = { 0 };
 
@@ -42,7 +47,6 @@ TEST(in_process_a_sandbox_lives_and_leaves_nothing)
 	CHECK(st.disk_size > 0);
 	CHECK_EQ(warden_freeze(w, s, &e), 0);
 	CHECK_EQ(warden_thaw(w, s, &e), 0);
-	CHECK_EQ(warden_refresh(w, s), 0);
 	CHECK_EQ(warden_destroy(w, s, &e), 0);
 	CHECK(access(group, F_OK) < 0);
 	warden_counts(w, &n);
@@ -62,7 +66,7 @@ TEST(an_isolation_that_the_warden_was_not_given_is_refused_and_never_a_container
 
 	CHECK(w);
 	wt_spec(&spec);
-	spec.flags |= SPEC_VM;
+	spec.flags |= SPEC_TIERS & -SPEC_TIERS; /* any one of them */
 	spec.limits.memory = 256 * MIB;
 	spec.limits.disk = 64 * MIB;
 	spec.nmounts = 0;
@@ -120,7 +124,10 @@ TEST(an_agent_that_never_gets_ready_is_an_error_not_a_wait)
 }
 
 #ifdef CLOCHE_FAULTS
-/* What is attached below /sys. Other mounts, which our namespace has copies of, go when somebody removes the folder they are on. */
+/*
+ * Mounts below /sys. Other mounts, which our namespace has copies of, disappear when another process removes their
+ * folder.
+ */
 static unsigned staged(void)
 {
 	unsigned n = 0;
@@ -192,7 +199,7 @@ TEST(any_one_failing_call_with_a_pool_leaves_nothing)
 	wt_spec(&spec);
 	warden_pool_wait(w, 1);
 	for (unsigned id = 0; id < SYSID_COUNT; id++) {
-		/* Without its own network namespace the program must not go on, and does not. */
+		/* The program must not continue without its own network namespace, and does not. */
 		if (id == SYSID_setns)
 			continue;
 		for (unsigned nth = 1; nth <= 3; nth++) {

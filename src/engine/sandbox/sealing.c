@@ -1,4 +1,4 @@
-/* Layers, as sandboxes have to do with them: sealing one into a layer, and what it stands on. */
+/* Layers, from the view of sandboxes: sealing one into a layer, and the layers that it is based on. */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -51,7 +51,7 @@ static void settle_later(struct warden *w, struct seal *x)
 	x->work.next = (struct work *)w->unsettled;
 	w->unsettled = x;
 	settle_in_a_moment(w);
-	seal_prealloc(w->workers, w->prealloc); /* the next layer's folder need not wait for it */
+	seal_fill(w->workers, w->children, x); /* the next layer's folder need not wait for it */
 }
 
 /* Those whose time has come; not while sandboxes are made from layers, unless they have waited for long. */
@@ -76,12 +76,21 @@ static void settle_due(struct warden *w)
 		settle_in_a_moment(w);
 }
 
+/* What is the store's, and not a sandbox's. */
+static struct seal_source store_of(const struct warden *w)
+{
+	return (struct seal_source){
+		.dir = w->env.layers, .watch = layers_watch(w->layers), .children = w->children, .settles = w->settles
+	};
+}
+
 void sealing_settle_found(struct warden *w)
 {
+	const struct seal_source of = store_of(w);
 	struct layer_facts f = { .id = "" };
 
 	while (layers_next(w->layers, f.id, &f)) {
-		int r = manifest_unsettled(f.m) ? seal_settle_found(w->workers, w->env.layers, layers_watch(w->layers), w->settles, f.m) : 0;
+		int r = manifest_unsettled(f.m) ? seal_settle_found(w->workers, &of, f.m) : 0;
 
 		if (r < 0)
 			log_error("layer '%s' remains unsettled: %s", f.id, strerror(-r));
@@ -101,9 +110,7 @@ void sealing_leave(struct warden *w, struct warden_sandbox *s)
 
 static int no_layers(struct err *e)
 {
-	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
-	err_remedy(e, "start it with --layers");
-	return -EOPNOTSUPP;
+	return err_advise(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "start it with --layers", "this warden has no layers");
 }
 
 int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err *e)
@@ -121,11 +128,11 @@ static int seal_allowed(struct warden *w, const struct warden_sandbox *s, const 
 {
 	if (!w->layers)
 		return no_layers(e);
-	if (s->sealing) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "the sandbox is already being sealed");
-		err_remedy(e, "try again in a moment");
-		return -EBUSY;
-	}
+	if (tier_needs(s->tier, TIER_CHECKPOINTS, e) < 0)
+		return -EOPNOTSUPP;
+	if (s->sealing)
+		return err_advise(e, ERR_CONFLICT, -EBUSY, "try again in a moment",
+				  "the sandbox is already being sealed");
 	if (layers_find(w->layers, id))
 		return err_set(e, ERR_CONFLICT, -EEXIST, "layer '%s' already exists", id);
 	if (s->root.premount.writable < 0)
@@ -142,7 +149,8 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: the sandbox has no freezer");
 	table = s->blank.recorded ? persist_table(&s->blank) : -EOPNOTSUPP;
 	if (table == -EOPNOTSUPP || table == -EBADF || table == -EBADMSG)
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "memory cannot be saved: its agent has no table of execs");
+		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+			       "memory cannot be saved: its agent has no table of execs");
 	if (table < 0)
 		return err_sys(e, ERR_INTERNAL, table, "take the agent's table");
 	from->table = table;
@@ -155,8 +163,9 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 	return 0;
 }
 
-/* What is not safe on the disk of what it stands on. */
-static int source_unsettled(const struct warden *w, const struct warden_sandbox *s, struct seal_source *from, struct err *e)
+/* Adds the layers below that are not safe on the disk yet. */
+static int source_unsettled(const struct warden *w, const struct warden_sandbox *s, struct seal_source *from,
+			    struct err *e)
 {
 	for (uint32_t n = 0; n < s->layers; n++) {
 		int r = layers_unsettled(w->layers, s->layer[n]);
@@ -171,9 +180,9 @@ static int source_unsettled(const struct warden *w, const struct warden_sandbox 
 }
 
 /*
- * A sandbox cannot stand on ever more layers. When it stands on many, the newest become part of the new one: one at
- * least, and further ones while they are not much larger than what is joined so far. So a large old layer is not copied
- * for every small new one, and each byte is copied a few times in all, however often the sandbox is sealed.
+ * The number of layers of a sandbox is limited. When it has many, the newest become part of the new one: one at least,
+ * and further ones while they are not much larger than what is joined so far. So a large old layer is not copied for
+ * every small new one, and each byte is copied a few times in all, however often the sandbox is sealed.
  */
 static void choose_joins(const struct warden *w, const struct warden_sandbox *s, struct seal_source *from)
 {
@@ -200,8 +209,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 		.watch = w->layers ? layers_watch(w->layers) : NULL,
 		.writable = s->root.premount.writable,
 		.uid_base = s->blank.uid_base,
-		.spare = w->spare,
-		.prealloc = w->prealloc,
+		.children = w->children,
 		.promised = &w->promised,
 		.settles = w->settles,
 		.soon = (what & ~WARDEN_REFUSE_NETWORK) == WARDEN_MEMORY_SOON && !s->tier->machine,
@@ -230,9 +238,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 	persist_settle(&s->blank);
 	/* A machine's memory is always part of it: its disk alone is in the middle of something. */
 	if (s->tier->machine && from.refuses_network) {
-		r = err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
-			    "connections of a virtual machine are not visible from outside");
-		err_remedy(e, "leave `network` out");
+		r = err_advise(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "leave `network` out",
+			       "connections of a virtual machine are not visible from outside");
 	} else if (s->tier->seal_begin) {
 		r = s->tier->seal_begin(w, s, &from, e);
 	} else {
@@ -273,6 +280,7 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 
 int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void *tag, struct err *e)
 {
+	struct seal_source of;
 	const char *id;
 	int r;
 
@@ -284,11 +292,13 @@ int warden_layers_ready(struct warden *w, const struct sandbox_spec *spec, void 
 	id = layers_unverified(w->layers, spec);
 	if (!id)
 		return 0;
-	r = seal_verify(w->workers, w->env.layers, layers_watch(w->layers), w->settles, layers_find(w->layers, id), tag, e);
+	of = store_of(w);
+	r = seal_verify(w->workers, &of, layers_find(w->layers, id), tag, e);
 	return r < 0 ? r : 1;
 }
 
-static int unseal(struct warden *w, const char *id, int (*how)(struct layers *l, const char *id, struct err *e), struct err *e)
+static int unseal(struct warden *w, const char *id, int (*how)(struct layers *l, const char *id, struct err *e),
+		  struct err *e)
 {
 	int r;
 
@@ -296,6 +306,9 @@ static int unseal(struct warden *w, const char *id, int (*how)(struct layers *l,
 	r = w->layers ? how(w->layers, id, e) : no_layers(e);
 	if (r == 0 && w->pool)
 		pool_drop_prebuilt(w->pool, id);
+	for (const struct tier_ops *const *t = w->tiers; r == 0 && t && *t; t++)
+		if ((*t)->unsealed)
+			(*t)->unsealed(w, id);
 	return r;
 }
 
@@ -311,10 +324,16 @@ int warden_put_aside(struct warden *w, const char *id, struct err *e)
 
 bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret)
 {
-	/* A comparison that is over uses nothing any more: who looks for layers to remove would leave them alone. */
-	if (!id[0])
-		warden_compare_reap(w);
-	return w->layers && layers_next(w->layers, id, ret);
+	/*
+	 * Ends comparisons that are over: they would still hold their layers, and a caller that removes unused layers
+	 * would skip those.
+	 */
+	unsigned left = id[0] ? 0 : warden_compare_reap(w);
+
+	if (w->layers && layers_next(w->layers, id, ret))
+		return true;
+	*ret = (struct layer_facts){ .users = id[0] ? warden_compare_reap(w) : left };
+	return false;
 }
 
 int warden_done_fd(const struct warden *w)

@@ -1,7 +1,7 @@
 /*
- * /usr and what dpkg knows of it, for those who may change them. A sandbox in which nobody may has image `host`'s as plain
- * mounts: two overlays less to make, to go through at every open, and to take apart. Once somebody comes who may, the
- * overlays are laid over, from outside: the agent has given up by then what that takes.
+ * A writable /usr and dpkg database, for users that may change them. A sandbox without such a user has those of image
+ * `host` as plain mounts: two overlays less to make, to pass at every open, and to remove. When such a user comes, the
+ * overlays are mounted over them, from outside: the agent has given up the needed rights by then.
  */
 #include "base/base.h"
 #include "base/sys.h"
@@ -41,7 +41,7 @@ static int lay(int root, const char *target, int mnt)
 	return r;
 }
 
-/* What is ours from the start can be written to by nobody. */
+/* Whether a mount is still the read-only one from the start. */
 static int is_plain(const char *path)
 {
 	struct statvfs fs;
@@ -112,20 +112,20 @@ bool system_later(const struct warden *w, const struct sandbox_spec *spec)
 	const struct manifest *m;
 
 	/*
-	 * What would lie below is hidden by what is laid over it. On older kernels the layer is attached no more. A disk may be
-	 * full by then, and cannot be made larger as memory can.
+	 * The overlays hide mounts below them, and older kernels have no attached layer any more. A disk may be full by
+	 * then, and cannot be enlarged as memory can.
 	 */
 	if (!(spec->flags & SPEC_SYSTEM_WRITABLE) || spec->flags & SPEC_DISK || strcmp(spec->image, "host") ||
 	    spec->nmounts || spec->ntmpfs || w->env.rootless || w->env.stage || !w->env.persist)
 		return false;
 	if (!spec->layers)
 		return true;
-	/* Its files in /usr may have been changed, and whoever did so may be among its processes. */
+	/* Its files in /usr may have been changed, by a process that may be in the image. */
 	m = w->layers ? layers_find(w->layers, spec->layer[spec->layers - 1]) : NULL;
 	return m && m->flags & SPEC_SYSTEM_LATER;
 }
 
-/* So that the layers below are closed by who cleans up behind the sandbox: that takes a wait. */
+/* Gives the layers below to the thread that cleans up behind the sandbox, since closing them may block. */
 static void hand_over(struct root *from, int writable, struct root *to)
 {
 	assert(from->nlayers < ROOT_LAYERS_MAX);
@@ -160,11 +160,9 @@ static int all_writable(const struct root *root, struct err *e)
 		if (fstatvfs(root->fds[i], &fs) < 0)
 			return err_sys(e, ERR_INTERNAL, -errno, "read the status of the new %s",
 				       root->setup.mounts.mount[i].target);
-		if (fs.f_flag & ST_RDONLY) {
-			err_set(e, ERR_EXHAUSTED, -ENOSPC, "the sandbox's disk has no space for it");
-			err_remedy(e, "remove files in it");
-			return -ENOSPC;
-		}
+		if (fs.f_flag & ST_RDONLY)
+			return err_advise(e, ERR_EXHAUSTED, -ENOSPC, "remove files in it",
+					  "the sandbox's disk has no space for it");
 	}
 	return 0;
 }
@@ -172,7 +170,9 @@ static int all_writable(const struct root *root, struct err *e)
 static int lay_over(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	AUTO_CLOSE int mnt = ns_open_mnt(s->blank.pid, s->blank.pidfd);
-	struct visit v = { .mnt = mnt, .writable = s->root.premount.writable, .copy = -1,
+	struct visit v = { .mnt = mnt,
+			   .writable = s->root.premount.writable,
+			   .copy = -1,
 			   .which = ROOT_SYSTEM_USR | (w->env.image.dpkg < 0 ? 0 : ROOT_SYSTEM_DPKG) };
 	struct root root;
 	int r = mnt;

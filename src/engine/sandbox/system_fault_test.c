@@ -1,19 +1,26 @@
 /* A /usr that is laid over later: after any call that failed it can be tried again, and no layer loses what was changed. */
 #include "base/base.h"
 #include "base/test.h"
+#include "engine/kernel_memory/looks.h"
 #include "engine/sandbox/internal.h"
 #include "layers/seal_test.h"
 
 #ifdef CLOCHE_FAULTS
 static struct warden *open_warden(void)
 {
-	char agent[512];
-	struct warden_opts o = { .env.freezer = true, .env.accounting = true, .env.agent = agent, .env.layers = st_store,
-				 .env.state = kt_dir };
+	char agent[512], layers[512];
+	struct warden_opts o = { .looker = &kernel_looker_threads,
+				 .env.freezer = true,
+				 .env.accounting = true,
+				 .env.agent = agent,
+				 .env.layers = st_store,
+				 .env.state = kt_dir,
+				 .env.layers_program = layers };
 	struct warden *w = NULL;
 	struct err e = { 0 };
 
-	if (!wt_program("cloche-agent", agent, sizeof(agent)) || warden_new(&o, &w, &e) < 0)
+	if (!wt_program("cloche-agent", agent, sizeof(agent)) || !wt_program("cloche-layers", layers, sizeof(layers)) ||
+	    warden_new(&o, &w, &e) < 0)
 		printf("# %s\n", e.msg);
 	return w;
 }
@@ -58,8 +65,9 @@ static unsigned mounts_at(pid_t pid, const char *place, bool *ret_writable)
 
 TEST(whatever_fails_the_next_try_lays_over_what_is_missing_and_nothing_twice)
 {
-	static const enum sys_id calls[] = { SYSID_openat, SYSID_openat2, SYSID_open_tree, SYSID_mount_setattr, SYSID_mkdirat,
-					     SYSID_fsopen, SYSID_fsconfig, SYSID_fsmount, SYSID_move_mount, SYSID_setns };
+	static const enum sys_id calls[] = { SYSID_openat,     SYSID_openat2, SYSID_open_tree, SYSID_mount_setattr,
+					     SYSID_mkdirat,    SYSID_fsopen,  SYSID_fsconfig,  SYSID_fsmount,
+					     SYSID_move_mount, SYSID_setns };
 	unsigned failed = 0;
 	struct warden_sandbox *s;
 	struct warden *w;

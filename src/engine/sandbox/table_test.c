@@ -84,7 +84,7 @@ TEST(execs_come_change_and_go_in_the_agents_table)
 	CHECK(shows(table, 1, 0));
 	CHECK_EQ(find(7)->fd[MEM_STDIN], -1);
 	CHECK(find(7)->flags & TABLE_STDIN);
-	/* One that nobody keeps is there, too: it is a process like any other. */
+	/* An exec without KEEP is in the table, too: it is a process like any other. */
 	CHECK(kt_send(&p, FRAME_RELEASE, 7, NULL, 0, NULL, 0));
 	CHECK(kt_send(&p, FRAME_PING, 0, NULL, 0, NULL, 0));
 	CHECK(kt_wait(&p, FRAME_PONG, 0, &f, fds));

@@ -1,8 +1,6 @@
-/* What a sandbox uses, and what it is shown of that. */
+/* What a sandbox uses. */
 #include "base/base.h"
 #include "base/sys.h"
-#include "engine/rootfs/premount.h"
-#include "engine/rootfs/shown.h"
 #include "engine/sandbox/internal.h"
 
 #include <sys/statfs.h>
@@ -22,7 +20,7 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	}
 	kernel_watch_usage(w->kernel, s->watched, &st.kernel);
 	st.group.oom_kills += st.kernel.kills;
-	/* A file of the writable layer tells as well, and one that was taken over has nothing else. */
+	/* Any file of the writable layer has these figures, and an adopted sandbox has no other open. */
 	if (fstatfs(s->root.premount.meminfo, &fs) < 0)
 		return -errno;
 	/* What ext4 keeps back for itself cannot be written: a disk with only that left is full. */
@@ -32,22 +30,4 @@ int warden_stat(struct warden *w, const struct warden_sandbox *s, struct warden_
 	st.inodes_used = fs.f_files - fs.f_ffree;
 	*ret = st;
 	return 0;
-}
-
-int warden_memory_stat(const struct warden_sandbox *s, char *text, size_t size)
-{
-	ssize_t n = s->blank.cgroup.dir[0] < 0 ? -ENOENT : fd_get(s->blank.cgroup.dir[0], "memory.stat", text, size);
-
-	return n < 0 ? (int)n : 0;
-}
-
-int warden_refresh(struct warden *w, const struct warden_sandbox *s)
-{
-	struct procfs_memory m = { .limit = s->memory };
-	char text[PROCFS_MAX];
-
-	if (s->tier->machine)
-		return 0; /* the guest's own warden does it */
-	shown_memory(&w->env.cgroups, &s->blank.cgroup, &m);
-	return shown_write(s->root.premount.writable, "meminfo", text, procfs_meminfo(text, sizeof(text), &m));
 }

@@ -24,7 +24,7 @@ static bool send_exec(struct st_box *b, uint32_t id, const struct frame_exec *x,
 	for (int i = 0; i < 3; i++)
 		if (pipe2(pipes[i], O_CLOEXEC) < 0)
 			return false;
-	/* A pipe that nobody keeps could not be carried over. */
+	/* A pipe without KEEP could not be carried over. */
 	if (x->flags & FRAME_EXEC_KEEP) {
 		fd_close(pipes[0][0]);
 		pipes[0][0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -52,8 +52,14 @@ static bool warm_up(struct st_box *b, const char *runner, const char *code, stru
 {
 	const char *argv[] = { "/usr/bin/python3", "-c", runner, code };
 	const char *envp[] = { "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/home/user" };
-	struct frame_exec x = { .flags = FRAME_EXEC_KEEP | FRAME_EXEC_WARM_HOST, .uid = 1000, .gid = 1000, .cwd = "/",
-				.argc = 4, .envc = 3, .argv = argv, .envp = envp };
+	struct frame_exec x = { .flags = FRAME_EXEC_KEEP | FRAME_EXEC_WARM_HOST,
+				.uid = 1000,
+				.gid = 1000,
+				.cwd = "/",
+				.argc = 4,
+				.envc = 3,
+				.argv = argv,
+				.envp = envp };
 	struct frame f;
 	int fds[8];
 
@@ -86,8 +92,15 @@ static int fork_group(struct wt *w, const struct st_box *b, uint32_t *ret)
 static bool run(struct st_box *b, const char *code, int group, struct wexec *w)
 {
 	const char *argv[] = { "python", code, "one", "two" }, *envp[] = { "A=b", "PATH=/bin" };
-	struct frame_exec x = { .flags = FRAME_EXEC_WARM | (group >= 0 ? FRAME_EXEC_GROUP : 0), .uid = 1000, .gid = 1000,
-				.cwd = "/home/user", .nofile = 77, .argc = 4, .envc = 2, .argv = argv, .envp = envp };
+	struct frame_exec x = { .flags = FRAME_EXEC_WARM | (group >= 0 ? FRAME_EXEC_GROUP : 0),
+				.uid = 1000,
+				.gid = 1000,
+				.cwd = "/home/user",
+				.nofile = 77,
+				.argc = 4,
+				.envc = 2,
+				.argv = argv,
+				.envp = envp };
 	struct frame f;
 	bool ok = send_exec(b, ++b->id, &x, group, w);
 	int fds[8];
@@ -130,7 +143,8 @@ TEST(what_a_warm_process_starts_is_as_if_python_had_been_started)
 		int status;
 	} cases[] = {
 		{ "print(1)", "1\n", "", 0 },
-		{ "import sys; print(sys.argv, __name__, sys.path[0] == '')", "['-c', 'one', 'two'] __main__ True\n", "", 0 },
+		{ "import sys; print(sys.argv, __name__, sys.path[0] == '')", "['-c', 'one', 'two'] __main__ True\n",
+		  "", 0 },
 		{ "import os; print(os.getcwd(), sorted(os.environ.items()), os.getpgrp() == os.getpid(), os.getppid())",
 		  "/home/user [('A', 'b'), ('PATH', '/bin')] True 1\n", "", 0 },
 		{ "import resource, os; print(resource.getrlimit(7), sorted(os.listdir('/proc/self/fd')))",
@@ -138,19 +152,22 @@ TEST(what_a_warm_process_starts_is_as_if_python_had_been_started)
 		{ "print('no end', end='')", "no end", "", 0 },
 		{ "raise SystemExit(7)", "", "", 7 << 8 },
 		{ "import sys; sys.exit('why')", "", "why\n", 1 << 8 },
-		{ "def f():\n  1/0\nf()",
-		  "", "Traceback (most recent call last):\n  File \"<string>\", line 3, in <module>\n"
-		      "  File \"<string>\", line 2, in f\nZeroDivisionError: division by zero\n", 1 << 8 },
+		{ "def f():\n  1/0\nf()", "",
+		  "Traceback (most recent call last):\n  File \"<string>\", line 3, in <module>\n"
+		  "  File \"<string>\", line 2, in f\nZeroDivisionError: division by zero\n",
+		  1 << 8 },
 		{ "1 +", "", "  File \"<string>\", line 1\n    1 +\n       ^\nSyntaxError: invalid syntax\n", 1 << 8 },
 		{ "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "", "", 15 },
 		{ "import os; os.abort()", "", "", 6 },
 		{ "import atexit; atexit.register(print, 'bye'); print('hi')", "hi\nbye\n", "", 0 },
-		{ "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()", "late\n",
-		  "", 0 },
+		{ "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()",
+		  "late\n", "", 0 },
 		{ "import sys; print(sys.stdin.read() == '', warm)", "True 1\n", "", 0 },
-		{ "import subprocess; print(subprocess.run(['sh', '-c', 'echo sub; exit 3']).returncode)", "sub\n3\n", "", 0 },
+		{ "import subprocess; print(subprocess.run(['sh', '-c', 'echo sub; exit 3']).returncode)", "sub\n3\n",
+		  "", 0 },
 		{ "import os\nif os.fork() == 0: os._exit(5)\nprint(os.wait()[1] >> 8)", "5\n", "", 0 },
-		{ "import multiprocessing as m\np = m.Process(target=print, args=('mp',)); p.start(); p.join()", "mp\n", "", 0 },
+		{ "import multiprocessing as m\np = m.Process(target=print, args=('mp',)); p.start(); p.join()", "mp\n",
+		  "", 0 },
 	};
 	struct wexec host, x;
 	struct st_box b;
@@ -163,8 +180,8 @@ TEST(what_a_warm_process_starts_is_as_if_python_had_been_started)
 			TEST_FAIL("%s: did not start", cases[i].code);
 			continue;
 		}
-		if (strcmp(x.text, cases[i].out) || !strstr(x.errors, cases[i].err) || (!cases[i].err[0] && x.errors[0]) ||
-		    (x.x.status & ~0x80) != cases[i].status)
+		if (strcmp(x.text, cases[i].out) || !strstr(x.errors, cases[i].err) ||
+		    (!cases[i].err[0] && x.errors[0]) || (x.x.status & ~0x80) != cases[i].status)
 			TEST_FAIL("%s: status %d, said '%s', '%s'", cases[i].code, x.x.status, x.text, x.errors);
 	}
 	fd_close(host.in);
@@ -196,8 +213,12 @@ TEST(each_has_random_numbers_of_its_own_and_its_group)
 	/* And it ends with it. */
 	{
 		const char *argv[] = { "python", "import time; print(1, flush=True); time.sleep(100)" };
-		struct frame_exec f = { .flags = FRAME_EXEC_WARM | FRAME_EXEC_GROUP, .uid = 1000, .gid = 1000, .cwd = "/",
-					.argc = 2, .argv = argv };
+		struct frame_exec f = { .flags = FRAME_EXEC_WARM | FRAME_EXEC_GROUP,
+					.uid = 1000,
+					.gid = 1000,
+					.cwd = "/",
+					.argc = 2,
+					.argv = argv };
 		struct frame ended;
 		int fds[8];
 
@@ -212,11 +233,18 @@ TEST(each_has_random_numbers_of_its_own_and_its_group)
 
 TEST(one_may_have_a_terminal)
 {
-	const char *argv[] = { "python", "import os\n"
-					 "print(os.ttyname(0), os.get_terminal_size(), os.tcgetpgrp(0) == os.getpgrp())\n"
-					 "print('got', input('say: '))\nos.kill(os.getpid(), 2)" };
-	struct frame_exec x = { .flags = FRAME_EXEC_WARM | FRAME_EXEC_TTY, .uid = 1000, .gid = 1000, .rows = 30, .cols = 100,
-				.cwd = "/", .argc = 2, .argv = argv };
+	const char *argv[] = { "python",
+			       "import os\n"
+			       "print(os.ttyname(0), os.get_terminal_size(), os.tcgetpgrp(0) == os.getpgrp())\n"
+			       "print('got', input('say: '))\nos.kill(os.getpid(), 2)" };
+	struct frame_exec x = { .flags = FRAME_EXEC_WARM | FRAME_EXEC_TTY,
+				.uid = 1000,
+				.gid = 1000,
+				.rows = 30,
+				.cols = 100,
+				.cwd = "/",
+				.argc = 2,
+				.argv = argv };
 	static uint8_t out[4096];
 	long len = frame_exec_encode(&x, out, sizeof(out));
 	struct frame_exited ended;
@@ -243,7 +271,11 @@ TEST(one_may_have_a_terminal)
 static bool refused(const char *runner, enum frame_stage stage, int error, unsigned times)
 {
 	const char *argv[] = { "python", "print(1)" };
-	struct frame_exec x = { .flags = FRAME_EXEC_WARM | FRAME_EXEC_GROUP, .uid = 1000, .gid = 1000, .cwd = "/", .argc = 2,
+	struct frame_exec x = { .flags = FRAME_EXEC_WARM | FRAME_EXEC_GROUP,
+				.uid = 1000,
+				.gid = 1000,
+				.cwd = "/",
+				.argc = 2,
 				.argv = argv };
 	struct frame_failed failed = { 0 };
 	struct wexec host, y;
@@ -269,10 +301,10 @@ static bool refused(const char *runner, enum frame_stage stage, int error, unsig
 	return end(&w, &b) && ok;
 }
 
-#define HEAD                                                                                                           \
-	"import os, socket, struct, time\ns = socket.socket(fileno=3)\ns.send(struct.pack('<IIIi', 0x4D524157, 0, 0, 0))\n"  \
-	"def ask():\n d, a, _, _ = s.recvmsg(256, 256)\n"                                                              \
-	" return struct.unpack('<IIIIQQII', d)[1], struct.unpack('<6i', a[0][2])\n"                                    \
+#define HEAD                                                                                                                \
+	"import os, socket, struct, time\ns = socket.socket(fileno=3)\ns.send(struct.pack('<IIIi', 0x4D524157, 0, 0, 0))\n" \
+	"def ask():\n d, a, _, _ = s.recvmsg(256, 256)\n"                                                                   \
+	" return struct.unpack('<IIIIQQII', d)[1], struct.unpack('<6i', a[0][2])\n"                                         \
 	"def say(tag, stage=0, error=0): s.send(struct.pack('<IIIi', 0x4D524157, tag, stage, error))\n"
 
 TEST(a_warm_process_that_lies_is_not_believed)
@@ -289,7 +321,8 @@ TEST(a_warm_process_that_lies_is_not_believed)
 	CHECK(refused(HEAD "t, f = ask()\nsay(t, 4000000000, -5)\ntime.sleep(100)", FRAME_STAGE_WARM, EIO, 1));
 	CHECK(refused(HEAD "t, f = ask()\nsay(t, 23, 2)\ntime.sleep(100)", FRAME_STAGE_CWD, ENOENT, 1));
 	/* Too much, too little, gifts. */
-	CHECK(refused(HEAD "t, f = ask()\nfor i in range(99): s.send(b'x' * i)\ntime.sleep(100)", FRAME_STAGE_WARM, EPIPE, 1));
+	CHECK(refused(HEAD "t, f = ask()\nfor i in range(99): s.send(b'x' * i)\ntime.sleep(100)", FRAME_STAGE_WARM,
+		      EPIPE, 1));
 	CHECK(refused(HEAD "t, f = ask()\nfor i in range(99): socket.send_fds(s, [b'x'], [0] * 200)\ntime.sleep(100)",
 		      FRAME_STAGE_WARM, EPIPE, 1));
 	CHECK(refused(HEAD "time.sleep(100)", FRAME_STAGE_WARM, ENOENT, 4));
@@ -361,10 +394,11 @@ static bool copies_differ(struct wt *w, const struct sandbox_spec *from)
 	}
 	ok = ok && run(&a, code, a.s.group, &x) && st_end(w, &a);
 	memcpy(said[2], x.text, sizeof(said[2]));
-	return ok && strlen(said[0]) > 20 && strcmp(said[0], said[1]) && strcmp(said[0], said[2]) && strcmp(said[1], said[2]);
+	return ok && strlen(said[0]) > 20 && strcmp(said[0], said[1]) && strcmp(said[0], said[2]) &&
+	       strcmp(said[1], said[2]);
 }
 
-/* From the third on, or soon, one stands ahead, with the image read and its files open. */
+/* From the third create on, or soon, one is prebuilt, with the image read and its files open. */
 TEST(a_warm_process_goes_on_in_other_sandboxes)
 {
 	const char *args[] = { "--keep", "--state", kt_dir, "--layers", st_store, "--pool", "8", NULL };
@@ -409,8 +443,10 @@ TEST(a_warm_process_goes_on_in_other_sandboxes)
 		CHECK(kt_wait(&b.p, FRAME_UP, 0, &f, fds));
 		if (i % 2) /* some draw their numbers when they are woken up */
 			CHECK(kt_send(&b.p, FRAME_WARM, FRAME_WARM_WAKE, NULL, 0, NULL, 0));
-		CHECK(run(&b, "import random, numpy\n"
-			      "print(random.random(), numpy.random.rand(), open('/run/cloche/generation').read())", -1, &x));
+		CHECK(run(&b,
+			  "import random, numpy\n"
+			  "print(random.random(), numpy.random.rand(), open('/run/cloche/generation').read())",
+			  -1, &x));
 		took = clock_mono_ns() - from;
 		memcpy(said[i], x.text, sizeof(said[i]));
 		CHECK(strlen(said[i]) > 50);
@@ -460,8 +496,8 @@ TEST(how_fast)
 				took[j] = took[j - 1];
 				took[j - 1] = t;
 			}
-		printf("# '%s': exec to exit p50 %.2f ms, p90 %.2f ms, at best %.2f ms; the last took %llu us of CPU\n", warm[k],
-		       (double)took[30] / 1e6, (double)took[54] / 1e6, (double)took[0] / 1e6,
+		printf("# '%s': exec to exit p50 %.2f ms, p90 %.2f ms, at best %.2f ms; the last took %llu us of CPU\n",
+		       warm[k], (double)took[30] / 1e6, (double)took[54] / 1e6, (double)took[0] / 1e6,
 		       (unsigned long long)x.x.cpu_usec);
 		fd_close(group);
 		CHECK(end(&w, &b));

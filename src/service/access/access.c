@@ -1,3 +1,4 @@
+/* Finds out who a caller is, by token or socket. */
 #include "service/access/access.h"
 #include "base/base.h"
 #include "service/access/internal.h"
@@ -89,4 +90,14 @@ void access_free(struct access *x)
 	}
 	free(x->table);
 	free(x);
+}
+
+struct audit_rec who_rec(const struct who *w, const char *kind)
+{
+	return (struct audit_rec){
+		.kind = kind,
+		.tenant = w->tenant ? w->tenant->id : NULL,
+		.token = w->token[0] ? w->token : NULL,
+		.request_id = w->request_id[0] ? w->request_id : NULL,
+	};
 }

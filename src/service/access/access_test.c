@@ -1,4 +1,4 @@
-#include "service/access/access.h"
+#include "service/access/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/test.h"
@@ -133,7 +133,7 @@ TEST(scopes_have_names_in_order)
 
 TEST(tenants_are_kept_with_their_quotas_and_rates)
 {
-	const struct tenant_quota q = { 1, 2, 3, 4, 5, 6, 7, 8 };
+	const struct tenant_quota q = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 };
 	const struct rate_rule r = { 6, 7, 8 };
 	struct tenant *t = NULL;
 	struct err e;
@@ -416,7 +416,7 @@ TEST(a_token_has_its_own_rate_or_its_tenants)
 	CHECK_EQ(token_check(access_, mine, &got, &mark, &retry, &e), -EAGAIN);
 	CHECK_EQ(e.kind, ERR_RATE);
 	CHECK_EQ(retry, 91);
-	CHECK(got); /* so that it can be noted who */
+	CHECK(got); /* the token, for the log */
 	CHECK_EQ(check(theirs, &got), 0);
 	CHECK_EQ(token_check(access_, theirs, &got, &mark, &retry, &e), -EAGAIN);
 	CHECK_EQ(retry, 60);
@@ -427,6 +427,7 @@ TEST(many_tokens_are_found_fast)
 {
 	static char texts[5000][TOKEN_TEXT_MAX];
 	struct token *k = NULL, *first = NULL;
+	const size_t n = ARRAY_LEN(texts);
 	uint64_t start;
 	struct err e;
 
@@ -436,8 +437,7 @@ TEST(many_tokens_are_found_fast)
 	start = clock_mono_ns();
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		CHECK_EQ(check(texts[i], &k), 0);
-	printf("# %.2f us per check of a token among %zu\n", (double)(clock_mono_ns() - start) / 1e3 / ARRAY_LEN(texts),
-	       ARRAY_LEN(texts));
+	printf("# %.2f us per check of a token among %zu\n", (double)(clock_mono_ns() - start) / 1e3 / (double)n, n);
 	/* Every second one goes; the others stay. */
 	for (size_t i = 0; i < ARRAY_LEN(texts); i += 2) {
 		CHECK_EQ(check(texts[i], &first), 0);

@@ -1,6 +1,28 @@
 /* What tenants and tokens share. */
 #pragma once
-#include "service/access/access.h"
+#include "service/access/struct.h"
+#include "store/db.h"
+
+/* A hash by which a token is found: a token has two while a rotation's grace lasts. The module's own. */
+struct token_key {
+	struct token_key *next;
+	struct token *token; /* NULL: not in the table */
+	uint8_t hash[32];
+};
+
+struct token {
+	char id[ID_SIZE];
+	struct tenant *tenant;
+	char name[TOKEN_NAME_MAX + 1];
+	enum scope scope;
+	uint64_t created_ns, expires_ns; /* wall clock; 0 = never */
+	struct rate_rule rate;
+	/* the module's own below */
+	struct token_key key, old_key;
+	uint64_t old_until_ns;
+	struct rate_bucket bucket;
+	struct token *next;
+};
 
 struct access {
 	struct db *db;

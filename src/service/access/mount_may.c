@@ -1,7 +1,8 @@
+/* Decides whether a tenant may mount a folder. */
 #include "service/access/mount_may.h"
 
 #include "base/base.h"
-#include "service/access/access.h"
+#include "service/access/struct.h"
 
 /* Lexically: there is no ".." in @path, and the warden opens it below that folder without links. */
 static bool is_below(const char *folder, const char *path)
@@ -30,8 +31,8 @@ int mounts_may(const struct service_opts *o, const struct tenant *t, const struc
 
 		if (may_have(o, t, path))
 			continue;
-		err_set(e, ERR_DENIED, -EACCES, "mount source '%.100s': not below a folder that tenant '%s' may mount",
-			path, t->id);
+		err_set(e, WHY_HOST_FORBIDS, -EACCES,
+			"mount source '%.100s': not below a folder that tenant '%s' may mount", path, t->id);
 		err_remedy(e, "an administrator can allow it with --allow-mount (allow_mount = /folder, or %s:/folder)",
 			   t->id);
 		return -EACCES;

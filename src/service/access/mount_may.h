@@ -1,6 +1,7 @@
 /*
- * Which folders of the host a tenant may have mounted: `allow_mount = /folder` is for all, `allow_mount = TENANT:/folder`
- * for that one alone. The warden bounds what can be mounted at all, and follows no links; this says who may.
+ * Which folders of the host a tenant may mount: `allow_mount = /folder` is for all tenants, `allow_mount =
+ * TENANT:/folder` for one. The warden bounds what can be mounted at all, and follows no links; this decides by
+ * tenant.
  */
 #pragma once
 #include "engine/spec.h"

@@ -1,4 +1,5 @@
-#include "service/access/access.h"
+/* Counts what a tenant uses, and refuses what is too much. */
+#include "service/access/struct.h"
 #include "base/base.h"
 
 #include <inttypes.h>
@@ -15,6 +16,8 @@ static const struct {
 	{ "checkpoints", "", offsetof(struct tenant_quota, checkpoints) },
 	{ "checkpoint_bytes", " bytes", offsetof(struct tenant_quota, checkpoint_bytes) },
 	{ "secrets", "", offsetof(struct tenant_quota, secrets) },
+	{ "image_bytes", " bytes", offsetof(struct tenant_quota, image_bytes) },
+	{ "gpus", "", offsetof(struct tenant_quota, gpus) },
 };
 
 static uint64_t *field(struct tenant_quota *q, size_t i)
@@ -30,15 +33,15 @@ static uint64_t value(const struct tenant_quota *q, size_t i)
 int tenant_take(struct tenant *t, const struct tenant_quota *want, struct err *e)
 {
 	if (t->gone)
-		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "tenant '%s' was removed", t->id);
+		return err_set(e, WHY_TOKEN_INVALID, -EACCES, "tenant '%s' was removed", t->id);
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
 		uint64_t quota = value(&t->quota, i), used = value(&t->used, i), more = value(want, i);
 		const char *unit = fields[i].unit;
 
-		/* Who asks for nothing is not turned away for what others use. */
+		/* A request for nothing is not refused because of what others use. */
 		if (!more || (!quota && more <= UINT64_MAX - used) || (used <= quota && more <= quota - used))
 			continue;
-		err_set(e, ERR_QUOTA, -EDQUOT,
+		err_set(e, WHY_QUOTA, -EDQUOT,
 			"tenant '%s': its quota of %s is %" PRIu64 "%s; %" PRIu64 " in use, %" PRIu64 " more requested",
 			t->id, fields[i].name, quota, unit, used, more);
 		err_remedy(e, "delete something, request less, or have the quota raised");

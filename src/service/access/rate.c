@@ -1,3 +1,4 @@
+/* Counts the calls of a token or a tenant. */
 #include "service/access/rate.h"
 #include "base/base.h"
 
@@ -39,7 +40,7 @@ unsigned rate_take(const struct rate_rule *r, struct rate_bucket *b, uint64_t no
 	each = later(window / r->points, 1);
 	full = later(b->full_ns, now_ns);
 	if (full - now_ns > window)
-		full = now_ns + window; /* the rule has changed meanwhile */
+		full = now_ns + window; /* the rule has changed in the meantime */
 	b->full_ns = full;
 	if (b->blocked_until_ns > now_ns + later(r->block_ms * NS_PER_MS, each))
 		b->blocked_until_ns = 0;

@@ -1,6 +1,6 @@
 /*
- * How often somebody may call: a bucket of ->points that fills up evenly, all of it once per window. Whoever finds it
- * empty is turned away for ->block_ms, and at least until there is a point again.
+ * How often a token or a tenant may call: a bucket of ->points that fills up evenly, all of it once per window. A call
+ * that finds it empty is refused; so are further ones for ->block_ms, and at least until there is a point again.
  */
 #pragma once
 #include <stdint.h>
@@ -15,7 +15,7 @@ struct rate_rule {
 
 /* All zeros: full. Times are of the monotonic clock. */
 struct rate_bucket {
-	uint64_t full_ns; /* when it will be full again, if nobody takes from it */
+	uint64_t full_ns; /* when it will be full again, without further calls */
 	uint64_t blocked_until_ns;
 };
 

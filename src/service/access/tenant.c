@@ -1,3 +1,4 @@
+/* The list of tenants. */
 #include "service/access/access.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -6,6 +7,38 @@
 struct tenant *tenant_first(struct access *x)
 {
 	return x->tenants;
+}
+
+struct tenant *tenant_next(const struct tenant *t)
+{
+	return t->next;
+}
+
+const char *tenant_id(const struct tenant *t)
+{
+	return t->id;
+}
+
+size_t *tenant_events(struct tenant *t)
+{
+	return &t->events;
+}
+
+struct tenant_calls *tenant_calls(struct tenant *t)
+{
+	return &t->calls;
+}
+
+bool tenant_gone(const struct tenant *t)
+{
+	return t->gone;
+}
+
+struct tenant_view tenant_view(const struct tenant *t)
+{
+	return (struct tenant_view){
+		.id = t->id, .quota = t->quota, .used = t->used, .rate = t->rate, .created_ns = t->created_ns
+	};
 }
 
 struct tenant *tenant_find(struct access *x, const char *id)
@@ -55,8 +88,9 @@ static int load_one(void *arg, const struct tenant_row *row)
 		return -ENOMEM;
 	snprintf(t->id, sizeof(t->id), "%s", row->id);
 	t->number = row->number;
-	t->quota = (struct tenant_quota){ row->sandboxes, row->cpu_milli, row->memory, row->disk, row->execs,
-					  row->checkpoints, row->checkpoint_bytes, row->secrets };
+	t->quota = (struct tenant_quota){ row->sandboxes,   row->cpu_milli,   row->memory,	     row->disk,
+					  row->execs,	    row->checkpoints, row->checkpoint_bytes, row->secrets,
+					  row->image_bytes, row->gpus };
 	t->rate = (struct rate_rule){ row->rate_points, row->rate_window_ms, row->rate_block_ms };
 	t->created_ns = row->created_ns;
 	if (rate_check(&t->rate, NULL) < 0) {
@@ -95,6 +129,8 @@ static int put(struct access *x, const struct tenant *t, const struct tenant_quo
 				   .checkpoints = q->checkpoints,
 				   .checkpoint_bytes = q->checkpoint_bytes,
 				   .secrets = q->secrets,
+				   .image_bytes = q->image_bytes,
+				   .gpus = q->gpus,
 				   .rate_points = r->points,
 				   .rate_window_ms = r->window_ms,
 				   .rate_block_ms = r->block_ms,
@@ -119,6 +155,8 @@ static void note(struct access *x, const char *kind, const struct tenant *t, con
 	jout_u64(j, "checkpoints", q->checkpoints);
 	jout_u64(j, "checkpoint_bytes", q->checkpoint_bytes);
 	jout_u64(j, "secrets", q->secrets);
+	jout_u64(j, "image_bytes", q->image_bytes);
+	jout_u64(j, "gpus", q->gpus);
 	jout_end(j);
 	access_note_rate(j, &t->rate);
 	audit_end(x->audit, NULL);
@@ -135,7 +173,7 @@ int tenant_add(struct access *x, const char *id, const struct tenant_quota *quot
 	if (rate && (r = rate_check(rate, e)) < 0)
 		return r;
 	if (tenant_find(x, id))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "tenant '%s' already exists", id);
+		return err_set(e, WHY_NAME_TAKEN, -EEXIST, "tenant '%s' already exists", id);
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return err_sys(e, ERR_EXHAUSTED, -ENOMEM, "tenant '%s'", id);
@@ -183,9 +221,9 @@ int tenant_remove(struct access *x, struct tenant *t, const struct audit_rec *wh
 	int r;
 
 	if (!strcmp(t->id, TENANT_DEFAULT))
-		return err_set(e, ERR_CONFLICT, -EBUSY, "tenant '%s' cannot be removed", t->id);
+		return err_set(e, WHY_IN_USE, -EBUSY, "tenant '%s' cannot be removed", t->id);
 	if (t->used.sandboxes || t->used.checkpoints) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "tenant '%s' has %s", t->id,
+		err_set(e, WHY_IN_USE, -EBUSY, "tenant '%s' has %s", t->id,
 			t->used.sandboxes ? "sandboxes" : "checkpoints");
 		err_remedy(e, "delete them first");
 		return -EBUSY;

@@ -1,3 +1,4 @@
+/* The list of tokens. */
 #include "service/access/access.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -71,7 +72,7 @@ static void table_remove(struct access *x, struct token_key *k)
 	*k = (struct token_key){ 0 };
 }
 
-/* The way to a chain tells at most a few bits of a hash that nobody can turn back. */
+/* The choice of a chain reveals at most a few bits of a hash, which cannot be inverted. */
 static struct token_key *table_find(const struct access *x, const uint8_t *hash, size_t len)
 {
 	struct token_key *k = x->size ? x->table[place(hash, x->size)] : NULL;
@@ -339,7 +340,7 @@ int token_add_known(struct access *x, struct tenant *t, const char *name, enum s
 		return add(x, t, name, scope, 0, NULL, text, who, NULL, e);
 	if (known->token->tenant == t && known->token->scope == scope && known == &known->token->key)
 		return 0;
-	return err_set(e, ERR_CONFLICT, -EEXIST, "this token already exists, as %s of tenant '%s'",
+	return err_set(e, WHY_NAME_TAKEN, -EEXIST, "this token already exists, as %s of tenant '%s'",
 		       scope_name(known->token->scope), known->token->tenant->id);
 }
 
@@ -394,7 +395,10 @@ int token_remove(struct access *x, struct token *k, const struct audit_rec *who,
 
 void token_drop_all(struct access *x, const struct tenant *t, const struct audit_rec *who)
 {
-	/* The request's own record is the tenant's. @who may lie in a token, so all is noted before any is gone. */
+	/*
+	 * The request's own record has the tenant. @who may point into a token, so all is logged before any is
+	 * freed.
+	 */
 	struct audit_rec of = who ? *who : (struct audit_rec){ 0 };
 	struct token *next;
 
@@ -410,13 +414,25 @@ void token_drop_all(struct access *x, const struct tenant *t, const struct audit
 	}
 }
 
-int token_check(struct access *x, const char *text, struct token **ret, struct token_mark *ret_mark, unsigned *ret_retry_s, struct err *e)
+static int charge(struct token *k, unsigned *ret_retry_s, struct err *e)
+{
+	const unsigned wait = rate_take(k->rate.points ? &k->rate : &k->tenant->rate, &k->bucket, clock_mono_ns());
+
+	if (!wait)
+		return 0;
+	*ret_retry_s = wait;
+	err_set(e, WHY_RATE, -EAGAIN, "too many calls with this token");
+	err_remedy(e, "try again in %u s", wait);
+	return -EAGAIN;
+}
+
+int token_check(struct access *x, const char *text, struct token **ret, struct token_mark *ret_mark,
+		unsigned *ret_retry_s, struct err *e)
 {
 	uint64_t now = clock_real_ns();
 	struct token_key *key = NULL;
 	struct token *k;
 	uint8_t hash[32];
-	unsigned wait;
 
 	if (strnlen(text, KNOWN_MAX + 1) <= KNOWN_MAX) {
 		token_text_hash(text, hash);
@@ -428,18 +444,25 @@ int token_check(struct access *x, const char *text, struct token **ret, struct t
 		k = NULL;
 	}
 	if (!k)
-		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "unknown token");
+		return err_set(e, WHY_TOKEN_INVALID, -EACCES, "unknown token");
 	if (k->expires_ns && now >= k->expires_ns)
-		return err_set(e, ERR_UNAUTHORIZED, -EACCES, "the token has expired");
+		return err_set(e, WHY_TOKEN_EXPIRED, -EACCES, "the token has expired");
 	*ret = k;
 	memcpy(ret_mark->hash, hash, sizeof(ret_mark->hash));
-	wait = rate_take(k->rate.points ? &k->rate : &k->tenant->rate, &k->bucket, clock_mono_ns());
-	if (!wait)
+	return charge(k, ret_retry_s, e);
+}
+
+int token_more(struct access *x, const struct token_mark *m, unsigned *ret_retry_s, struct err *e)
+{
+	static const struct token_mark none;
+	const struct token_key *key;
+
+	if (!memcmp(m, &none, sizeof(none)))
 		return 0;
-	*ret_retry_s = wait;
-	err_set(e, ERR_RATE, -EAGAIN, "too many calls with this token");
-	err_remedy(e, "try again in %u s", wait);
-	return -EAGAIN;
+	if (!token_still(x, m))
+		return err_set(e, WHY_TOKEN_INVALID, -EACCES, "the token is no longer valid");
+	key = table_find(x, m->hash, sizeof(m->hash));
+	return charge(key->token, ret_retry_s, e);
 }
 
 bool token_still(struct access *x, const struct token_mark *m)
@@ -454,4 +477,23 @@ bool token_still(struct access *x, const struct token_mark *m)
 	if (!key || (key == &key->token->old_key && now >= key->token->old_until_ns))
 		return false;
 	return !key->token->expires_ns || now < key->token->expires_ns;
+}
+
+struct token *token_next(const struct token *k)
+{
+	return k->next;
+}
+
+struct token_view token_view(const struct token *k)
+{
+	return (struct token_view){
+		.id = k->id,
+		.name = k->name,
+		.tenant = k->tenant,
+		.scope = k->scope,
+		.created_ns = k->created_ns,
+		.expires_ns = k->expires_ns,
+		.old_until_ns = k->old_until_ns,
+		.rate = k->rate,
+	};
 }

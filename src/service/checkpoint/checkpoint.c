@@ -1,4 +1,6 @@
-#include "service/checkpoint/checkpoint.h"
+/* The list of checkpoints: adding, changing and deleting them. */
+#include "service/sandbox/part.h"
+#include "service/checkpoint/struct.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,9 +11,14 @@
 #include "service/checkpoint/layer.h"
 #include "service/checkpoint/seal.h"
 #include "service/internal.h"
-#include "service/template/template.h"
 
 /* --- lifetime --- */
+
+static void hold_image(struct checkpoint *c, bool in)
+{
+	if (c->service->image_hold)
+		c->service->image_hold(c->service, c->tenant, c->chain, in ? c->image_layers : 0, &c->image_held);
+}
 
 static void count(struct checkpoint *c, bool in)
 {
@@ -20,6 +27,7 @@ static void count(struct checkpoint *c, bool in)
 	if (in == c->counted)
 		return;
 	c->counted = in;
+	hold_image(c, in);
 	if (in)
 		tenant_force(c->tenant, &one);
 	else
@@ -140,7 +148,7 @@ static int store(struct checkpoint *c, bool fresh, struct err *e)
 		return r;
 	row.metadata = meta.data;
 	memcpy(row.sum, c->sum, sizeof(row.sum));
-	layers_text(c->chain, layers);
+	layers_text(c->chain, c->image_layers, layers);
 	return fresh ? checkpoints_insert(c->service->db, &row, e) : checkpoints_update(c->service->db, &row, e);
 }
 
@@ -172,7 +180,7 @@ static int load(struct service *s, const struct checkpoint_row *row, struct err 
 	c->execs = *row->execs ? strdup(row->execs) : NULL;
 	c->names = *row->names ? strdup(row->names) : NULL;
 	c->cut = *row->cut ? strdup(row->cut) : NULL;
-	r = c->config ? layers_parse(row->layers, c->chain, e) : -ENOMEM;
+	r = c->config ? layers_parse(row->layers, c->chain, &c->image_layers, e) : -ENOMEM;
 	if (r == 0)
 		r = json_read_begin(row->metadata, strlen(row->metadata), &meta, e);
 	if (r == 0)
@@ -279,8 +287,8 @@ static int reserve(struct checkpoint *c, struct err *e)
 
 	name_key(c, c->name, key);
 	if (map_get(&c->service->checkpoint_names, key))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "sandbox '%s' already has a checkpoint '%s'", c->sandbox_name,
-			       c->name);
+		return err_set(e, WHY_NAME_TAKEN, -EEXIST, "sandbox '%s' already has a checkpoint '%s'",
+			       c->sandbox_name, c->name);
 	if (map_put(&c->service->checkpoint_names, key, c) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
 	return 0;
@@ -323,6 +331,7 @@ static int enter(struct making *m)
 		c->counted = false;
 		return r;
 	}
+	hold_image(c, true);
 	checkpoint_ref(c); /* the lists' */
 	note(c, &m->who, "checkpoint.create", "checkpoint.created");
 	return 0;
@@ -399,7 +408,7 @@ void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint
 		snprintf(c->sandbox_name, sizeof(c->sandbox_name), "%s", w->sandbox_name);
 	memcpy(m->idem, w->idem, sizeof(m->idem));
 	memcpy(m->idem_body, w->idem_body, sizeof(m->idem_body));
-	/* Who has used up the bytes, or the disk, need not wait for the copy to hear of it. */
+	/* A full quota or disk is refused at once, before the copy. */
 	if (r == 0)
 		r = service_room(b->service, &m->e);
 	if (r == 0)
@@ -452,7 +461,7 @@ void checkpoint_make_for_fork(struct sandbox *b, const struct who *who, enum mem
 
 /* --- looking, changing --- */
 
-/* The sandbox is gone: by the name it had, if that tells one from all others. */
+/* The sandbox is gone: finds the checkpoint by its sandbox's name, if only one has that name. */
 static struct checkpoint *find_orphan(struct service *s, const struct who *who, const char *text, const char *sandbox)
 {
 	struct checkpoint *c, *found = NULL;
@@ -485,7 +494,7 @@ struct checkpoint *checkpoint_find(struct service *s, const struct who *who, con
 	}
 	if (c && c->listed && !checkpoint_hidden(c) && (c->tenant == who->tenant || who->scope == SCOPE_ADMIN))
 		return c;
-	err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%.64s'", text);
+	err_set(e, WHY_CHECKPOINT_MISSING, -ENOENT, "no checkpoint '%.64s'", text);
 	if (sandbox)
 		err_remedy(e, "`cloche checkpoint ls` lists ids; an imported checkpoint has only its id");
 	else if (!id_valid(text))
@@ -529,15 +538,11 @@ int checkpoint_update(struct checkpoint *c, const struct who *who, const char *n
 
 int checkpoint_remove(struct checkpoint *c, const struct who *who, struct err *e)
 {
-	const struct template *t = template_on(c->service, c->id);
 	struct service *s = c->service;
-	int r;
+	int r = sandbox_parts_based(s, c->id, e);
 
-	if (t) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "template '%s' is based on checkpoint '%s'", t->name, c->name);
-		err_remedy(e, "delete the template first, or give it another checkpoint");
-		return -EBUSY;
-	}
+	if (r < 0)
+		return r;
 	layer_may_go(s, c->id);
 	r = checkpoints_delete(c->service->db, c->id, e);
 	if (r < 0) {
@@ -548,7 +553,7 @@ int checkpoint_remove(struct checkpoint *c, const struct who *who, struct err *e
 	unlist(c);
 	count(c, false);
 	checkpoint_unref(c);
-	layer_sweep_soon(s); /* who stands on it keeps its bytes */
+	layer_sweep_soon(s); /* sandboxes based on it keep its bytes */
 	return 0;
 }
 
@@ -558,7 +563,7 @@ int checkpoint_ready(const struct checkpoint *c, struct err *e)
 {
 	if (!c->damaged)
 		return 0;
-	err_set(e, ERR_REFUSED, -EBADMSG, "checkpoint '%s' is damaged: its files have changed since it was made",
+	err_set(e, WHY_DAMAGED, -EBADMSG, "checkpoint '%s' is damaged: its files have changed since it was made",
 		c->name);
 	err_remedy(e, "delete it, and import a copy if there is one");
 	return -EBADMSG;
@@ -578,12 +583,12 @@ int checkpoint_blame(struct service *s, const char *layer, int r, struct err *e)
 
 	if (r != -EBADMSG && !gone)
 		return r;
-	layer_sweep_soon(s); /* it may be one below: then others stand on it, too */
+	layer_sweep_soon(s); /* it may be a lower layer: then other checkpoints are based on it, too */
 	if (c) {
 		damage(c);
 		return checkpoint_ready(c, e);
 	}
-	e->kind = ERR_REFUSED;
+	err_because(e, WHY_DAMAGED);
 	return r;
 }
 
@@ -605,7 +610,7 @@ void checkpoint_saw_layer(struct service *s, const char *id, bool bad)
 		c->seen = true;
 	if (!bad)
 		return;
-	/* What stands on it is of no more use either. */
+	/* Checkpoints that are based on it are damaged as well. */
 	while ((c = map_next(&s->checkpoints, &at)))
 		for (uint32_t i = 0; i < c->chain->layers; i++)
 			if (!strcmp(c->chain->layer[i], id))

@@ -10,34 +10,7 @@
 /* With memory: connections to the outside are cut in the copy, or a reason to refuse. */
 enum network_request { NETWORK_DROP, NETWORK_REFUSE };
 
-struct checkpoint {
-	struct service *service;
-	char id[ID_SIZE];
-	struct tenant *tenant;
-	char sandbox[ID_SIZE]; /* the sandbox it is of, which may be gone */
-	char sandbox_name[NAME_MAX_LEN + 1];
-	char name[NAME_MAX_LEN + 1];
-	char label[LABEL_MAX + 1];
-	struct kv metadata;
-	char parent[ID_SIZE]; /* the checkpoint that sandbox came from, "" = none */
-	struct sandbox_spec *chain; /* ->layers and ->layer: what a sandbox from it stands on, its own as the last */
-	char *config; /* JSON: what a create takes, without name and key */
-	bool memory;
-	char *names; /* behind its synthetic addresses, or NULL */
-	char *execs; /* then: JSON, those that ran (service/exec/exec.h) */
-	char *cut; /* JSON: connections to the outside that its processes do not have any more, or NULL */
-	char *refused; /* why it has no memory although it was asked for; NULL = it was not */
-	uint64_t size, memory_size, files, pause_ns, created_ns;
-	uint8_t sum[32];
-	enum network_request network; /* as it was asked for */
-	bool soon; /* its layer is safe on the disk only a moment after it is there */
-	bool listed; /* in the store */
-	bool held; /* its layer is */
-	bool damaged;
-	bool seen; /* by the sweep under way */
-	bool counted; /* in its tenant's quotas: with ->size */
-	unsigned refs;
-};
+struct checkpoint;
 
 enum memory_request { MEMORY_NO, MEMORY_YES, MEMORY_AUTO /* if it can be carried */ };
 
@@ -53,12 +26,6 @@ struct checkpoint_request {
 	uint8_t idem_body[32];
 };
 
-/* It belongs to a template, and is in nobody's list. */
-static inline bool checkpoint_hidden(const struct checkpoint *c)
-{
-	return c->name[0] == '.';
-}
-
 /* @c is NULL when it failed. Borrowed during the call. */
 typedef void checkpoint_fn(void *arg, struct checkpoint *c, const struct err *e);
 
@@ -66,7 +33,10 @@ int checkpoint_load_all(struct service *s, struct err *e);
 /* Seals the sandbox's files and stores it under a name. The sandbox runs on, whatever happens. */
 void checkpoint_make(struct sandbox *b, const struct who *who, struct checkpoint_request *w, checkpoint_fn *fn,
 		     void *arg);
-/* The same without a name and without a row: for as long as it is referenced, and things stand on it. */
+/*
+ * The same without a name and without a row: kept as long as it is referenced, or sandboxes or layers are based on
+ * it.
+ */
 void checkpoint_make_hidden(struct sandbox *b, const struct who *who, enum memory_request memory,
 			    enum network_request network, checkpoint_fn *fn, void *arg);
 /* The same for sandboxes that run from it at once: those that no power cut leaves do not wait for the disk. */
@@ -74,6 +44,26 @@ void checkpoint_make_for_fork(struct sandbox *b, const struct who *who, enum mem
 			      enum network_request network, checkpoint_fn *fn, void *arg);
 void checkpoint_ref(struct checkpoint *c);
 void checkpoint_unref(struct checkpoint *c);
+/* Those that are listed, of all tenants, in no order; *at is 0 at first. NULL: that were all. */
+struct checkpoint *checkpoint_next(const struct service *s, size_t *at);
+struct checkpoint *checkpoint_by_id(const struct service *s, const char *id); /* of those; NULL: it is none */
+bool checkpoint_listed(const struct checkpoint *c); /* it was not deleted meanwhile */
+struct tenant *checkpoint_tenant(const struct checkpoint *c);
+/* What callers see of it. Texts are good until it changes. */
+struct checkpoint_view {
+	const char *id, *name, *label;
+	const char *sandbox, *sandbox_name; /* what it is of, which may be gone; the name may be "" */
+	const char *parent; /* the checkpoint that sandbox came from, "" = none */
+	const struct kv *metadata;
+	const char *tenant;
+	const char *config; /* JSON: what a create takes, without name and key */
+	bool memory, damaged;
+	const char *refused; /* why it has no memory although it was asked for, or NULL */
+	const char *cut; /* JSON: connections to the outside that its processes do not have any more, or NULL */
+	uint64_t size, memory_size, files, pause_ns, created_ns;
+	unsigned depth; /* of its chain of layers */
+};
+struct checkpoint_view checkpoint_view(const struct checkpoint *c);
 /*
  * By id; or by name, of the sandbox @sandbox (an id, also of one that is gone, or a name; NULL: only by id). Of the tenant,
  * any for an admin.
@@ -87,7 +77,10 @@ int checkpoint_update(struct checkpoint *c, const struct who *who, const char *n
 int checkpoint_remove(struct checkpoint *c, const struct who *who, struct err *e);
 /* ERR_REFUSED when it is damaged. */
 int checkpoint_ready(const struct checkpoint *c, struct err *e);
-/* The warden did not let anybody stand on @layer, for @e: if it is not what it was, that is noted and said. */
+/*
+ * The warden refused @layer with @e: if the layer is damaged or gone, its checkpoints are marked, and the error says
+ * so.
+ */
 int checkpoint_blame(struct service *s, const char *layer, int r, struct err *e);
 
 /* From a sweep over the warden's layers. */

@@ -1,9 +1,12 @@
+/* Asks for the comparison of two states. */
 #include "service/checkpoint/compare.h"
 #include "base/base.h"
 #include "service/sandbox/internal.h"
 #include "service/checkpoint/restore.h"
 #include "service/checkpoint/vm_compare.h"
 #include "service/link/warden_link.h"
+#include "tier/tiers.h"
+#include "service/checkpoint/struct.h"
 
 #include <unistd.h>
 
@@ -23,7 +26,7 @@ int state_find(struct service *s, const struct who *who, const char *text, struc
 		ret->sandbox = sandbox_find(s, who, text + 8, e);
 		return ret->sandbox ? 0 : -ENOENT;
 	}
-	return err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be \"image\", \"checkpoint:ID\" or \"sandbox:ID\"",
+	return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%.40s': must be \"image\", \"checkpoint:ID\" or \"sandbox:ID\"",
 		       text);
 }
 
@@ -67,9 +70,9 @@ static void on_opened(void *arg, int r, const struct warden_link_answer *a, cons
 		if (t->checkpoint)
 			checkpoint_blame(o->s, t->checkpoint->id, r, &why);
 		if (r == -ESRCH)
-			err_set(&why, ERR_LOST, r, "the sandbox ended in the meantime");
+			err_set(&why, WHY_SANDBOX_LOST, r, "the sandbox ended in the meantime");
 	} else {
-		err_set(&why, ERR_LOST, r, "the warden has ended");
+		err_set(&why, WHY_SERVICE_LOST, r, "the warden has ended");
 	}
 	o->fn(o->arg, fd, fd < 0 ? &why : NULL);
 	state_unref(&o->from);
@@ -85,11 +88,11 @@ static int sandbox_live(const struct sandbox *b, struct err *e)
 		return sandbox_lost(b, e);
 	if (b->state == SANDBOX_HIBERNATED || b->sleep)
 		return sandbox_ready(b, e);
-	/* One in the making that stands is known to its maker alone. */
+	/* A sandbox in the making is known to its maker alone, which may use it once it is ready. */
 	if (b->state == SANDBOX_MAKING && b->maker && b->handle)
 		return 0;
 	if ((b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED) || !b->handle)
-		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' is not available at the moment",
+		return err_set(e, WHY_CHANGED_MEANWHILE, -ESRCH, "sandbox '%s' is not available at the moment",
 			       b->request->name);
 	return 0;
 }
@@ -107,6 +110,10 @@ int state_spec(const struct state *t, struct sandbox_spec *ret, struct err *e)
 		ret->tenant = t->sandbox->tenant->number;
 		ret->layers = 0; /* the warden knows them */
 		memset(ret->layer, 0, sizeof(ret->layer));
+		return 0;
+	}
+	if (t->chain) {
+		*ret = *t->chain;
 		return 0;
 	}
 	r = checkpoint_ready(t->checkpoint, e);
@@ -140,15 +147,30 @@ static int older_of(const struct state *t, const struct sandbox_spec *spec, stru
 	}
 	if (r < 0)
 		return r;
-	if ((ret->flags ^ spec->flags) & SPEC_VM) {
-		r = err_set(e, ERR_REFUSED, -EINVAL, "a virtual machine and a container cannot be compared");
+	if ((ret->flags ^ spec->flags) & SPEC_TIERS) {
+		r = err_set(e, WHY_NOT_COMPARABLE, -EINVAL, "sandboxes of different isolation cannot be compared");
 		err_remedy(e, "export a checkpoint of one, and import it with the isolation of the other");
 	} else if (strcmp(ret->image, spec->image)) {
-		r = err_set(e, ERR_REFUSED, -EINVAL, "only states of the same image can be compared");
+		r = err_set(e, WHY_NOT_COMPARABLE, -EINVAL, "only states of the same image can be compared");
 	} else if ((ret->flags ^ spec->flags) & kind) {
-		r = err_set(e, ERR_REFUSED, -EINVAL, "only states of the same kind of root (read-only or not) can be compared");
+		r = err_set(e, WHY_NOT_COMPARABLE, -EINVAL,
+			    "only states of the same kind of root (read-only or not) can be compared");
 	}
 	return r;
+}
+
+/* What is compared with the image is what is above its layers, also when no image has them any more. */
+static void keep_image(struct service *s, const struct state *to, struct sandbox_spec *older)
+{
+	const struct sandbox_spec *chain = to->sandbox ? to->sandbox->request->spec : to->checkpoint->chain;
+	const uint32_t n = to->sandbox ? to->sandbox->request->image_layers : to->checkpoint->image_layers;
+
+	if (s->image_layers)
+		s->image_layers(s, chain, older);
+	if (n <= older->layers)
+		return;
+	older->layers = n;
+	memcpy(older->layer, chain->layer, n * sizeof(chain->layer[0]));
 }
 
 int compare_open(struct service *s, const struct compare_request *w, compare_fn *fn, void *arg, struct err *e)
@@ -160,13 +182,18 @@ int compare_open(struct service *s, const struct compare_request *w, compare_fn 
 	int r;
 
 	if (other && other != t)
-		return err_set(e, ERR_REFUSED, -EPERM, "both must belong to the same tenant");
+		return err_set(e, WHY_NOT_COMPARABLE, -EPERM, "both must belong to the same tenant");
 	r = state_spec(&w->to, &spec, e);
 	if (r == 0)
 		r = older_of(&w->from, &spec, &older, e);
 	if (r < 0)
 		return r;
-	if (spec.flags & SPEC_VM)
+	if (!w->from.sandbox && !w->from.checkpoint && !w->from.chain && !strcmp(spec.image, SPEC_SCRATCH) && t)
+		keep_image(s, &w->to, &older);
+	/* All files of a machine of a stored image: its guest lists what differs from the image. */
+	if (tier_is_machine(spec.flags) && w->from.chain && !older.layers && !strcmp(spec.image, SPEC_SCRATCH))
+		return vm_compare_whole(s, w, fn, arg, e);
+	if (tier_is_machine(spec.flags))
 		return vm_compare_open(s, w, fn, arg, e);
 	msg_put_diff(w->from.sandbox ? w->from.sandbox->handle : 0, &older, w->flags, w->max, &diff);
 	o = calloc(1, sizeof(*o));

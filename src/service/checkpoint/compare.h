@@ -7,13 +7,14 @@
 struct state { /* one of these, or none: the image */
 	struct sandbox *sandbox;
 	struct checkpoint *checkpoint;
-	const struct sandbox_spec *chain; /* sealed layers, whatever they belong to; not of machines */
+	/* sealed layers, whatever they belong to; not of machines. As ->to: with all it says */
+	const struct sandbox_spec *chain;
 };
 
 struct compare_request {
 	struct state from, to; /* ->to: a sandbox or a checkpoint */
 	unsigned flags; /* DIFF_* */
-	uint32_t max; /* entries that are told, 0 = all */
+	uint32_t max; /* entries in the answer, 0 = all */
 };
 
 /* "image", "checkpoint:ID", "sandbox:ID or NAME". */

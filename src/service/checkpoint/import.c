@@ -1,3 +1,4 @@
+/* Imports a checkpoint: a hidden sandbox, cloche-tar, a seal. */
 #include "service/checkpoint/import.h"
 #include "base/base.h"
 #include "config.h"
@@ -6,6 +7,8 @@
 #include "service/file/file.h"
 #include "service/state/json_read.h"
 #include "service/file/tar_child.h"
+#include "tier/tiers.h"
+#include "service/checkpoint/struct.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -98,7 +101,7 @@ static void note_error(struct import *x, int r, const struct err *e)
 	/* Whatever the file says that cannot be had here is the file's fault. */
 	if (x->e.kind == ERR_INVALID || x->e.kind == ERR_NOT_FOUND || x->e.kind == ERR_TOO_LARGE ||
 	    x->e.kind == ERR_UNSUPPORTED || x->e.kind == ERR_DENIED)
-		x->e.kind = ERR_REFUSED;
+		err_because(&x->e, WHY_ARCHIVE_INVALID);
 }
 
 /* Something is wrong: the child ends, and then all of it. @x may be gone behind this. */
@@ -202,8 +205,8 @@ static void strip(const struct import *x, struct sandbox_request *w, const struc
 	w->timeout_ms = 0;
 	w->idle = (struct idle_request){ 0 };
 	secret_uses_done(&w->secrets);
-	/* What is inside of a machine is so for good: whoever restores it has what the settings say. */
-	if (w->spec->flags & SPEC_VM)
+	/* The files of a machine stay inside of it: a restore gives it the settings of the checkpoint. */
+	if (tier_is_machine(w->spec->flags))
 		return;
 	w->spec->nmounts = w->spec->ntmpfs = 0;
 	w->spec->limits.inodes = 0;
@@ -217,8 +220,11 @@ static void strip(const struct import *x, struct sandbox_request *w, const struc
 /* What a machine cannot be otherwise comes with it. */
 static void set_isolation(json_t *config, const char *isolation)
 {
+	const struct tier_ops *tier;
+
 	if (json_object_set_new(config, "isolation", json_string(isolation)) < 0 ||
-	    (!strcmp(isolation, "vm") && json_object_set_new(config, "storage", json_string("disk")) < 0))
+	    (tier_find(isolation, &tier, NULL) == 0 && tier->machine &&
+	     json_object_set_new(config, "storage", json_string("disk")) < 0))
 		abort();
 }
 
@@ -235,26 +241,33 @@ static int read_manifest(struct import *x, struct sandbox_request **ret, struct 
 		return err_wrap(e, r, "its manifest");
 	format = json_string_value(json_object_get(o, "format"));
 	if (!format || strcmp(format, FORMAT))
-		return err_set(e, ERR_REFUSED, -EINVAL, "its manifest is not the manifest of a checkpoint");
+		return err_set(e, WHY_ARCHIVE_INVALID, -EINVAL, "its manifest is not the manifest of a checkpoint");
 	if (json_integer_value(json_object_get(o, "version")) != VERSION) {
-		err_set(e, ERR_REFUSED, -EINVAL, "its version is unknown (expected %d)", VERSION);
+		err_set(e, WHY_ARCHIVE_INVALID, -EINVAL, "its version is unknown (expected %d)", VERSION);
 		err_remedy(e, "import it with the version of cloche that exported it, or a newer one");
 		return -EINVAL;
 	}
 	if (!json_is_object(json_object_get(o, "config")))
-		return err_set(e, ERR_REFUSED, -EINVAL, "its manifest has no settings");
+		return err_set(e, WHY_ARCHIVE_INVALID, -EINVAL, "its manifest has no settings");
 	if (x->isolation)
 		set_isolation(json_object_get(o, "config"), x->isolation);
-	/* A sandbox has no network unless somebody here asks for it; a restore can. */
+	/* A sandbox only gets a network if the request asks for one; a restore can do so. */
 	if (!x->keep_network)
 		json_object_del(json_object_get(o, "config"), "network");
 	/* Nor folders of this host. */
-	if (!x->keep_mounts)
+	if (!x->keep_mounts) {
 		json_object_del(json_object_get(o, "config"), "mounts");
+		/* Those of another machine. */
+		json_object_del(json_object_get(o, "config"), "devices");
+		json_object_del(json_object_get(o, "config"), "gpus");
+	}
 	r = sandbox_request_parse(&x->s->o, json_object_get(o, "config"), x->who.scope == SCOPE_ADMIN, ret, e);
+	/* A stored image has a tag or a digest: anything else is a folder that is not here. */
+	if (r == 0 && (*ret)->image[0] && !strpbrk((*ret)->image, ":@"))
+		r = err_set(e, WHY_IMAGE_MISSING, -ENOENT, "no image '%.60s'", (*ret)->image);
 	if (r < 0)
 		return err_wrap(e, r, "its settings");
-	/* Who made the file has no say in where our secrets of the same names go. */
+	/* The author of the file must not choose where secrets of the same names are injected. */
 	for (uint32_t i = 0; i < (*ret)->secrets.n; i++)
 		secret_use_only_mask(&(*ret)->secrets.use[i]);
 	jout_object(&j, NULL);
@@ -263,11 +276,14 @@ static int read_manifest(struct import *x, struct sandbox_request **ret, struct 
 	x->config = jout_done(&j) < 0 ? NULL : buf_take(&config);
 	if (!x->config)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
-	/* A machine has the place for one, which leads nowhere: who restores it has not to be told of it first. */
-	if (net_request_on((*ret)->net) && (*ret)->spec->flags & SPEC_VM)
+	/*
+	 * A machine gets a network device without a connection: a restore may then add a network without changing the
+	 * machine.
+	 */
+	if (net_request_on((*ret)->net) && tier_is_machine((*ret)->spec->flags))
 		(*ret)->spec->flags |= SPEC_NET;
 	net_request_free(
-		(*ret)->net); /* what unpacks it needs none; who restores it is asked then whether it may have it */
+		(*ret)->net); /* the sandbox that unpacks it needs none; a restore checks the caller's own request */
 	(*ret)->net = NULL;
 	sandbox = json_string_value(json_object_get(o, "sandbox_name"));
 	if (sandbox && name_check(sandbox, NULL) == 0)
@@ -308,11 +324,16 @@ static void begin_sandbox(struct import *x)
 	struct sandbox *b;
 	int r = read_manifest(x, &w, &t, &e);
 
+	/* Of a stored image, whose name has a tag, the file has all files. Of a folder it has what differs. */
+	if (r == 0 && w->image[0] && !strpbrk(w->image, ":@"))
+		r = err_set(&e, WHY_IMAGE_NEEDED, -ENOENT, "it is based on image '%.100s', which is not here",
+			    w->image);
 	if (r == 0) {
 		strip(x, w, &t);
 		p.request = w;
+		w->image_kept = true;
 		/* Its memory and disk are as large as the file says: not beyond what a machine of this tenant may have. */
-		p.counted = w->spec->flags & SPEC_VM;
+		p.counted = tier_is_machine(w->spec->flags);
 		r = sandbox_begin(x->s, &p, &b, &e);
 	}
 	if (r < 0) {
@@ -341,7 +362,7 @@ static void on_manifest(uv_poll_t *p, int status, int events)
 		if (r == 0)
 			return;
 		stop_poll(x);
-		err_set(&e, ERR_REFUSED, r, "its manifest is too long");
+		err_set(&e, WHY_ARCHIVE_INVALID, r, "its manifest is too long");
 		fail(x, r, &e);
 		return;
 	}

@@ -1,6 +1,6 @@
 /*
- * A checkpoint from a file that was exported. The file is read by cloche-tar alone, and what is in it is made by a file
- * worker in a sandbox nobody else sees, which is then sealed as any other. Whatever is wrong, nothing is kept.
+ * Imports a checkpoint from an exported file. The file is parsed by cloche-tar alone, and its content is created by a
+ * file worker in a hidden sandbox, which is then sealed like any other. After a failure nothing is kept.
  */
 #pragma once
 #include "service/checkpoint/checkpoint.h"
@@ -13,8 +13,9 @@ typedef void import_fn(void *arg, struct checkpoint *c, const struct err *e);
 /* Instead of what the file says, each; NULL: that. */
 struct import_request {
 	const char *name, *label;
-	const char *isolation; /* files are files: a container's may become a machine's, and the other way round */
-	bool keep_network, keep_mounts; /* what the file asks for; else none: who made it is not who asks */
+	const char *isolation; /* only files are imported: a container's may become a machine's, and vice versa */
+	/* as the file says; else none, since the author of the file is not the caller */
+	bool keep_network, keep_mounts;
 };
 
 /* @ret_stream: where the file's bytes go, the caller's; shut down or closed behind the last. */

@@ -1,8 +1,9 @@
+/* Counts the uses of layers, and has unused ones removed. */
 #include "service/checkpoint/layer.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "service/checkpoint/checkpoint.h"
+#include "service/checkpoint/struct.h"
 #include "service/internal.h"
 #include "service/link/warden_link.h"
 #include "store/note.h"
@@ -11,10 +12,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define APART_NS 1000000000ULL /* between two sweeps; more, when they take long, but never so much that garbage piles up */
+/* between two sweeps; more, when they take long, but never so much that garbage piles up */
+#define APART_NS 1000000000ULL
 #define APART_MAX_NS (10ULL * 1000000000ULL)
 #define NOW_AND_THEN_NS (600ULL * 1000000000ULL)
-#define EARLIER_NS (3600ULL * 1000000000ULL) /* the warden has finished by then what it was asked for before we were started */
+/* the warden has finished by then what it was asked for before we were started */
+#define EARLIER_NS (3600ULL * 1000000000ULL)
 
 struct hold {
 	unsigned n;
@@ -28,7 +31,7 @@ struct layer_book {
 	struct map earlier; /* of those, what an earlier process left: the warden may still be making such a layer */
 	int notes; /* the folder, or -1 */
 	bool due, sweeping, again;
-	unsigned removed;
+	unsigned removed, waiting; /* in this sweep; waiting: could go, but something still uses them */
 	char at[ID_SIZE];
 	uint64_t started_ns, begun_ns, next_ns;
 };
@@ -93,7 +96,8 @@ int layer_book_new(struct service *s, struct layer_book **ret, struct err *e)
 	struct layer_book *l = calloc(1, sizeof(*l));
 	char path[1100];
 
-	if (!l || map_init(&l->held) < 0 || map_init(&l->loose) < 0 || map_init(&l->unseen) < 0 || map_init(&l->earlier) < 0) {
+	if (!l || map_init(&l->held) < 0 || map_init(&l->loose) < 0 || map_init(&l->unseen) < 0 ||
+	    map_init(&l->earlier) < 0) {
 		free(l);
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
 	}
@@ -151,7 +155,7 @@ void layer_loose(struct service *s, struct tenant *t, uint64_t bytes)
 	layer_sweep_soon(s);
 }
 
-/* Its checkpoint is deleted, or never had a name, and sandboxes or other layers stand on it. */
+/* Its checkpoint is deleted, or never had a name, and sandboxes or other layers are based on it. */
 static void count_loose(struct layer_book *l, const struct msg_layer *x)
 {
 	const struct checkpoint *c = map_get(&l->s->checkpoints, l->at);
@@ -172,7 +176,7 @@ static void swept(struct layer_book *l)
 	l->sweeping = false;
 	if (l->removed)
 		log_debug("%u layers nobody needs any more are gone", l->removed);
-	/* What the removed ones stood on may be free now. */
+	/* Layers below the removed ones may be unused now. */
 	l->due |= l->removed > 0;
 	took = took < APART_MAX_NS / 10 ? took * 10 : APART_MAX_NS;
 	l->next_ns = now + (took > APART_NS ? took : APART_NS);
@@ -213,6 +217,9 @@ static void on_layer(void *arg, int r, const struct warden_link_answer *a, const
 	if (r < 0 || !rep || !rep->id[0]) {
 		if (r < 0 && r != -EOPNOTSUPP)
 			log_warn("cannot list the layers: %s", e ? e->msg : "the warden has ended");
+		/* The end of a comparison is not told: look again. */
+		if (rep && rep->layer.users && l->waiting)
+			l->due = true;
 		if (r == 0) {
 			checkpoints_looked_at(l->s);
 			drop_unseen(l);
@@ -226,6 +233,8 @@ static void on_layer(void *arg, int r, const struct warden_link_answer *a, const
 	checkpoint_saw_layer(l->s, l->at, rep->layer.flags & MSG_LAYER_BAD);
 	count_loose(l, &rep->layer);
 	map_del(&l->unseen, l->at);
+	if (rep->layer.users && !map_get(&l->held, l->at) && map_get(&l->loose, l->at))
+		l->waiting++;
 	if (!rep->layer.users && !map_get(&l->held, l->at)) {
 		const bool known = map_get(&l->loose, l->at);
 
@@ -258,7 +267,7 @@ bool layer_tick(struct service *s)
 		return l->due;
 	l->due = false;
 	l->sweeping = true;
-	l->removed = 0;
+	l->removed = l->waiting = 0;
 	l->begun_ns = now;
 	memset(l->at, 0, sizeof(l->at));
 	checkpoints_look(s);

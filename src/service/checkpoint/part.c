@@ -70,6 +70,7 @@ const struct sandbox_part checkpoint_part = {
 	.answered = on_answered,
 	.refused = refused,
 	.moved = on_moved,
+	.save = checkpoint_make_hidden,
 	.tick = tick,
 	.loaded = on_loaded,
 	.lost = on_lost,

@@ -1,3 +1,4 @@
+/* Applies a fork's changes to the sandbox it came from. */
 #include "service/checkpoint/promote.h"
 #include "base/base.h"
 #include "base/map.h"
@@ -8,6 +9,9 @@
 #include "service/checkpoint/vm_mirror.h"
 #include "service/checkpoint/seal.h"
 #include "service/file/tar_child.h"
+#include "service/sandbox/struct.h"
+#include "tier/tiers.h"
+#include "service/checkpoint/struct.h"
 
 #include <sys/stat.h>
 
@@ -271,7 +275,7 @@ static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 		err_wrap(&p->e, r, "some of the changes may have been applied");
 		err_remedy(&p->e, "compare with the fork (diff), and promote again");
 		if (p->e.kind == ERR_INVALID || p->e.kind == ERR_TOO_LARGE)
-			p->e.kind = ERR_REFUSED;
+			err_because(&p->e, WHY_REFUSED);
 		r = -EIO;
 	}
 	finish(p, r);
@@ -310,7 +314,7 @@ static int mirrored(struct promote *p, struct compare_request *w)
 	struct sandbox *into = vm_mirror_sandbox(p->mirror[INTO]);
 
 	if (!base || !from || !into)
-		return err_set(&p->e, ERR_LOST, -ESTALE, "a scratch sandbox for the files has ended");
+		return err_set(&p->e, WHY_SANDBOX_LOST, -ESTALE, "a scratch sandbox for the files has ended");
 	w->from.sandbox = w->from.chain ? base : into;
 	w->from.chain = NULL;
 	w->to.sandbox = w->to.sandbox == p->into ? into : from;
@@ -326,7 +330,7 @@ static void on_stat(void *arg, int r, const struct err *e)
 	if (r < 0)
 		p->e = *e;
 	else if (st->disk_used + p->bytes > st->disk_size && p->bytes > 65536)
-		r = err_set(&p->e, ERR_REFUSED, -ENOSPC,
+		r = err_set(&p->e, WHY_DISK_FULL, -ENOSPC,
 			    "the changes need %llu bytes, but sandbox '%s' has only %llu left",
 			    (unsigned long long)p->bytes, p->into->request->name,
 			    (unsigned long long)(st->disk_size - st->disk_used));
@@ -348,7 +352,7 @@ static void judged(uv_work_t *work, int status)
 		return;
 	}
 	if (p->nconflicts && !p->force) {
-		err_set(&p->e, ERR_CONFLICT, 0, "both have changed %llu path%s differently",
+		err_set(&p->e, WHY_PROMOTE_CONFLICT, 0, "both have changed %llu path%s differently",
 			(unsigned long long)p->nconflicts, p->nconflicts == 1 ? "" : "s");
 		err_remedy(&p->e, "--force (`force`) uses the fork's version");
 		finish(p, -EEXIST);
@@ -440,19 +444,25 @@ static int begin_machines(struct promote *p)
 	return p->root->config ? next_mirror(p) : err_set(&p->e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
 }
 
-/* What the fork began with: what the other stood on, and then the layer that was sealed of it. */
+/*
+ * Finds the state that the fork began with: the layers of the other sandbox, and then the layer that was sealed of
+ * it.
+ */
 static int find_base(const struct sandbox *into, const struct sandbox *from, struct sandbox_spec **ret, struct err *e)
 {
 	const struct sandbox_spec *a = into->request->spec, *b = from->request->spec;
 	struct sandbox_spec *s;
 	uint32_t same = 0;
 
-	/* The fork's next layer is how the parent was then. What that one stands on now may be another: it has slept. */
+	/*
+	 * The fork's next layer is the parent's state at that time. The parent's own layers may be others now, since it
+	 * has slept.
+	 */
 	while (same < a->layers && same < b->layers && !memcmp(a->layer[same], b->layer[same], sizeof(a->layer[0])))
 		same++;
 	if (into == from || into->tenant != from->tenant || strcmp(a->image, b->image) ||
-	    (a->flags ^ b->flags) & SPEC_VM || b->layers <= same) {
-		err_set(e, ERR_CONFLICT, -EINVAL, "'%s' is not a fork of '%s'", from->request->name,
+	    (a->flags ^ b->flags) & SPEC_TIERS || b->layers <= same) {
+		err_set(e, WHY_NOT_A_FORK, -EINVAL, "'%s' is not a fork of '%s'", from->request->name,
 			into->request->name);
 		err_remedy(e, "only a fork of a sandbox can be promoted into it");
 		return -EINVAL;
@@ -473,8 +483,7 @@ int promote_start(const struct promote_request *w, const struct who *who, promot
 	int r = sandbox_ready(w->into, e);
 
 	if (r == 0 && w->into->promoting)
-		r = err_set(e, ERR_CONFLICT, -EBUSY, "another fork is being promoted into '%s'",
-			    w->into->request->name);
+		r = err_set(e, WHY_BUSY, -EBUSY, "another fork is being promoted into '%s'", w->into->request->name);
 	if (r == 0)
 		r = find_base(w->into, w->from, &base, e);
 	if (r < 0)
@@ -493,7 +502,7 @@ int promote_start(const struct promote_request *w, const struct who *who, promot
 	sandbox_use(p->into);
 	sandbox_ref(p->from);
 	sandbox_use(p->from);
-	r = p->into->request->spec->flags & SPEC_VM ? begin_machines(p) : next_list(p);
+	r = tier_is_machine(p->into->request->spec->flags) ? begin_machines(p) : next_list(p);
 	if (r < 0) {
 		*e = p->e;
 		promote_free(p);

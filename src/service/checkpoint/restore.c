@@ -1,3 +1,4 @@
+/* Creates sandboxes from checkpoints. */
 #include "service/checkpoint/restore.h"
 #include "base/base.h"
 #include "base/step.h"
@@ -7,7 +8,9 @@
 #include "service/state/json_read.h"
 #include "service/checkpoint/layer.h"
 #include "service/link/warden_link.h"
+#include "service/checkpoint/struct.h"
 #include "store/note.h"
+#include "tier/tiers.h"
 
 #define SHARE_MIN (128 * MIB) /* of memory in all: less than that is copied sooner than it is shared */
 
@@ -22,13 +25,16 @@ static int check_fixed(const json_t *config, const json_t *body, struct err *e)
 		const json_t *v = json_object_get(body, fixed[i]);
 
 		if (v && !json_is_null(v) && !json_equal(v, json_object_get(config, fixed[i])))
-			return err_set(e, ERR_INVALID, -EINVAL, "'%s' is part of the checkpoint and cannot be changed",
-				       fixed[i]);
+			return err_set(e, WHY_BAD_FIELD, -EINVAL,
+				       "'%s' is part of the checkpoint and cannot be changed", fixed[i]);
 	}
 	return 0;
 }
 
-/* A machine goes on as it was: what only its guest knows of cannot become another, and would be counted as if it had. */
+/*
+ * A machine continues unchanged: settings that only its guest knows cannot change, but quotas would count them as
+ * changed.
+ */
 static int check_machine(const struct sandbox_spec *was, const struct sandbox_spec *is, struct err *e)
 {
 	const struct {
@@ -41,7 +47,7 @@ static int check_machine(const struct sandbox_spec *was, const struct sandbox_sp
 		{ "tmpfs", was->ntmpfs == is->ntmpfs && !memcmp(was->tmpfs, is->tmpfs, sizeof(was->tmpfs)) },
 	};
 
-	for (size_t i = 0; is->flags & SPEC_VM && i < ARRAY_LEN(inside); i++)
+	for (size_t i = 0; tier_is_machine(is->flags) && i < ARRAY_LEN(inside); i++)
 		if (!inside[i].same) {
 			err_set(e, ERR_INVALID, -EINVAL,
 				"'%s' is part of the checkpoint: in a virtual machine it cannot be changed",
@@ -58,9 +64,8 @@ static int merge(json_t *config, const json_t *body, struct err *e)
 	json_t *walk, *v;
 
 	memcpy(&walk, &body, sizeof(walk)); /* the library's walk takes no const, and changes nothing */
-	json_object_foreach(walk, key, v)
-		if (!json_is_null(v) && json_object_set(config, key, v) < 0)
-			return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	json_object_foreach(walk, key, v) if (!json_is_null(v) && json_object_set(config, key, v) < 0) return err_set(
+		e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	return 0;
 }
 
@@ -80,7 +85,7 @@ static char *restored_text(const struct checkpoint *c)
 	jout_str(&j, NULL, "clock");
 	jout_end(&j);
 	jout_array(&j, "not_done");
-	if (!c->listed && c->refused) { /* a fork: nothing else tells why nothing runs in it */
+	if (!c->listed && c->refused) { /* a fork: only this says why no process runs in it */
 		jout_object(&j, NULL);
 		jout_str(&j, "what", "memory");
 		jout_str(&j, "why", c->refused);
@@ -91,15 +96,22 @@ static char *restored_text(const struct checkpoint *c)
 	return jout_done(&j) < 0 ? NULL : buf_take(&to);
 }
 
-int restore_request(struct checkpoint *c, const json_t *body, bool admin, struct sandbox_request **ret, struct err *e)
+static int read_config(const struct checkpoint *c, json_t **ret, struct err *e)
 {
-	AUTO(json_decref) json_t *config = NULL;
-	AUTO(sandbox_request_free) struct sandbox_request *w = NULL, *was = NULL;
-	AUTO(json_decref) json_t *had = NULL;
-	int r = json_read_begin(c->config, strlen(c->config), &config, e);
+	return json_read_begin(c->config, strlen(c->config), ret, e);
+}
 
-	had = r == 0 ? json_incref(json_object_get(config, "secrets")) : NULL;
-	if (r == 0 && json_object_size(body)) {
+/* @was_config: as read_config() has read it; it stays as it is. */
+static int request_of(struct checkpoint *c, json_t *was_config, const json_t *body, bool admin,
+		      struct sandbox_request **ret, struct err *e)
+{
+	const bool changed = json_object_size(body);
+	AUTO(json_decref) json_t *config = changed ? json_copy(was_config) : json_incref(was_config);
+	AUTO(sandbox_request_free) struct sandbox_request *w = NULL, *was = NULL;
+	json_t *had = json_object_get(was_config, "secrets");
+	int r = config ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+
+	if (r == 0 && changed) {
 		/* What the caller asks for is held against what it may; what the checkpoint has it was given before. */
 		r = sandbox_request_parse(&c->service->o, body, admin, &w, e);
 		sandbox_request_free(TAKE_PTR(w));
@@ -110,7 +122,8 @@ int restore_request(struct checkpoint *c, const json_t *body, bool admin, struct
 		if (r == 0)
 			r = merge(config, body, e);
 		if (r == 0 && had &&
-		    json_object_set_new(config, "secrets", secret_uses_after(had, json_object_get(body, "secrets"))) < 0)
+		    json_object_set_new(config, "secrets", secret_uses_after(had, json_object_get(body, "secrets"))) <
+			    0)
 			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	}
 	if (r == 0)
@@ -120,6 +133,7 @@ int restore_request(struct checkpoint *c, const json_t *body, bool admin, struct
 	if (r < 0)
 		return r;
 	w->spec->layers = c->chain->layers;
+	w->image_layers = c->image_layers;
 	memcpy(w->spec->layer, c->chain->layer, sizeof(w->spec->layer));
 	memcpy(w->checkpoint, c->listed ? c->id : c->parent, sizeof(w->checkpoint));
 	w->restored = restored_text(c);
@@ -130,6 +144,14 @@ int restore_request(struct checkpoint *c, const json_t *body, bool admin, struct
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	*ret = TAKE_PTR(w);
 	return 0;
+}
+
+int restore_request(struct checkpoint *c, const json_t *body, bool admin, struct sandbox_request **ret, struct err *e)
+{
+	AUTO(json_decref) json_t *config = NULL;
+	int r = read_config(c, &config, e);
+
+	return r < 0 ? r : request_of(c, config, body, admin, ret, e);
 }
 
 /* --- many at once --- */
@@ -224,7 +246,7 @@ static void on_revived(void *arg, struct sandbox *b)
 		finish(x, 0);
 }
 
-/* All stand: they get their rows in one turn. The caller's request is noted once, for all. */
+/* All are ready: they get their rows in one turn. The caller's request is logged once, for all. */
 static void enter_all(struct batch *x)
 {
 	struct who quiet = x->who;
@@ -232,7 +254,8 @@ static void enter_all(struct batch *x)
 	int r = 0;
 
 	quiet.request_id[0] = '\0';
-	notes_later(x->c->service->db); /* their rows change when their execs are found again, and nobody is told before */
+	/* their rows change when their execs are found again, and no answer is sent before */
+	notes_later(x->c->service->db);
 	for (; r == 0 && done < x->n; done += r == 0)
 		r = sandbox_enter(x->sandbox[done], &quiet, &x->e);
 	notes_usual(x->c->service->db);
@@ -292,7 +315,7 @@ static void failed(void *arg, struct sandbox *b, int r, const struct err *e)
 static const struct sandbox_maker maker = { .up = up, .failed = failed, .group_later = true };
 static const struct sandbox_maker of_one = { .up = up, .failed = failed, .group_later = true, .at_once = true };
 
-static int begin_one(struct batch *x, const struct restore_plan *plan, struct err *e)
+static int begin_one(struct batch *x, json_t *config, const struct restore_plan *plan, struct err *e)
 {
 	struct sandbox_plan p = { .tenant = x->c->tenant,
 				  .maker = plan->count == 1 ? &of_one : &maker,
@@ -303,7 +326,7 @@ static int begin_one(struct batch *x, const struct restore_plan *plan, struct er
 	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
 	const char *name = plan->names[x->n];
 	struct sandbox *b;
-	int r = restore_request(x->c, plan->body, plan->admin, &w, e);
+	int r = request_of(x->c, config, plan->body, plan->admin, &w, e);
 
 	if (r < 0)
 		return r;
@@ -326,12 +349,15 @@ static int begin_one(struct batch *x, const struct restore_plan *plan, struct er
 
 static void begin_all(struct batch *x, const struct restore_plan *plan)
 {
+	AUTO(json_decref) json_t *config = NULL;
 	int r = checkpoint_ready(x->c, &x->e);
 
 	memcpy(x->idem, plan->idem, sizeof(x->idem));
 	memcpy(x->idem_body, plan->idem_body, sizeof(x->idem_body));
+	if (r == 0)
+		r = read_config(x->c, &config, &x->e);
 	for (unsigned i = 0; r == 0 && i < plan->count; i++)
-		r = begin_one(x, plan, &x->e);
+		r = begin_one(x, config, plan, &x->e);
 	if (r == 0)
 		return;
 	x->doomed = true;
@@ -394,7 +420,7 @@ static void on_free(void *arg, int r, const struct err *why)
 	if (r == 0)
 		r = checkpoint_ready(c, &e);
 	if (r == 0 && (x->b->tenant != c->tenant || !c->listed))
-		r = err_set(&e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s'", c->id);
+		r = err_set(&e, WHY_CHECKPOINT_MISSING, -ENOENT, "no checkpoint '%s'", c->id);
 	if (r == 0)
 		r = restore_request(c, x->body, x->who.scope == SCOPE_ADMIN, &w, &e);
 	if (r < 0)

@@ -21,7 +21,7 @@ struct restore_plan {
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];
 };
-/* All stand and are stored, or none is left: then @sandbox is NULL. The list is the callee's, good during the call. */
+/* All are ready and stored, or none is left: then @sandbox is NULL. The list is the callee's, good during the call. */
 typedef void restored_fn(void *arg, struct sandbox **sandbox, unsigned n, const struct err *e);
 /* New ones, of the checkpoint's tenant. @plan is not needed when this returns. */
 void restore_new(struct checkpoint *c, const struct who *who, const struct restore_plan *plan, restored_fn *fn,

@@ -1,3 +1,5 @@
+/* Queues seals, and asks the warden for them. */
+#include "service/device/device.h"
 #include "service/checkpoint/seal.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -10,6 +12,8 @@
 #include "service/file/file.h"
 #include "service/checkpoint/layer.h"
 #include "service/link/warden_link.h"
+#include "tier/tiers.h"
+#include "service/checkpoint/struct.h"
 
 #define TRIES 8U
 #define BUSY_MS 100
@@ -24,7 +28,7 @@ struct sealing {
 	bool asked; /* for memory, this time */
 	uint64_t begun_ns;
 	unsigned tries, busy, swaps;
-	uv_timer_t *timer; /* until a seal is over that nobody waits for any more */
+	uv_timer_t *timer; /* waits for the end of a seal whose caller has gone */
 	sandbox_done_fn *fn;
 	void *arg;
 	int r;
@@ -88,7 +92,7 @@ static void finish(struct sealing *x, int r)
 		start(b->sealing);
 }
 
-/* Of what its sandbox stood on, as much as the layer says: the warden may have joined some. */
+/* The layers of its sandbox, down to the layer's parent: the warden may have joined some. */
 static int put_chain(struct checkpoint *c, const char *parent, struct err *e)
 {
 	struct sandbox_spec *s = c->chain;
@@ -102,6 +106,7 @@ static int put_chain(struct checkpoint *c, const char *parent, struct err *e)
 	n += parent[0] != '\0';
 	if (n >= SPEC_LAYERS)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "more than %d layers", SPEC_LAYERS);
+	c->image_layers = c->image_layers < n ? c->image_layers : n;
 	memcpy(s->layer[n], c->id, sizeof(c->id));
 	s->layers = n + 1;
 	return 0;
@@ -124,7 +129,8 @@ static int save_execs(struct sealing *x)
  */
 static bool refuses(const struct sealing *x, int r)
 {
-	return x->asked && r < 0 && r != -EEXIST && r != -ESRCH && r != -ECANCELED && r != -EBUSY && x->e.kind != ERR_EXHAUSTED;
+	return x->asked && r < 0 && r != -EEXIST && r != -ESRCH && r != -ECANCELED && r != -EBUSY &&
+	       x->e.kind != ERR_EXHAUSTED;
 }
 
 static int refused(struct sealing *x, int r)
@@ -136,7 +142,7 @@ static int refused(struct sealing *x, int r)
 		return 0;
 	}
 	if (x->memory == MEMORY_YES) {
-		x->e.kind = ERR_REFUSED;
+		err_because(&x->e, WHY_CANNOT_CARRY);
 		if (!x->e.remedy[0])
 			err_remedy(&x->e, "leave `memory` out, or use \"auto\", to save only the files");
 		return r;
@@ -182,7 +188,10 @@ static void on_sealed(void *arg, int r, const struct warden_link_answer *a, cons
 		start_later(x);
 		return;
 	}
-	/* Asked again after the warden's death, when the first one was finished: that is nobody's, and will be swept. */
+	/*
+	 * Repeated after the warden's death, when the first seal had finished: that layer has no owner, and will be
+	 * swept.
+	 */
 	if (r == -EEXIST && x->tries++ < TRIES) {
 		layer_drop(x->sandbox->service, c->id);
 		c->held = false;
@@ -199,11 +208,11 @@ static void on_sealed(void *arg, int r, const struct warden_link_answer *a, cons
 		}
 	}
 	if (r == -ESRCH || r == -ECANCELED)
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored in the meantime",
+		r = err_set(&x->e, WHY_CHANGED_MEANWHILE, -ESRCH, "sandbox '%s' was ended or restored in the meantime",
 			    x->sandbox->request->name);
 	if (r == 0)
 		r = put_chain(c, l->parent, &x->e);
-	/* A machine's is always in it; what was asked for says whether its processes are to go on. */
+	/* A machine's layer always has memory; the request decides whether its processes continue. */
 	if (r == 0 && x->asked && l->flags & MSG_LAYER_MEMORY)
 		r = save_execs(x);
 	if (r == 0) {
@@ -241,10 +250,10 @@ static int ready(const struct sandbox *b, struct err *e)
 		return 0;
 	if (b->state == SANDBOX_LOST)
 		return sandbox_lost(b, e);
-	/* One in the making that stands is known to its maker alone. */
+	/* A sandbox in the making is known to its maker alone, which may use it once it is ready. */
 	if (b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED &&
 	    !(b->state == SANDBOX_MAKING && b->maker && b->handle))
-		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' has ended", b->request->name);
+		return err_set(e, WHY_CHANGED_MEANWHILE, -ESRCH, "sandbox '%s' has ended", b->request->name);
 	return 0;
 }
 
@@ -273,19 +282,24 @@ static void start(struct sealing *x)
 	}
 	snprintf(c->parent, sizeof(c->parent), "%s", b->request->checkpoint);
 	c->chain->layers = b->request->spec->layers;
+	c->image_layers = b->request->image_layers;
 	memcpy(c->chain->layer, b->request->spec->layer, sizeof(c->chain->layer));
 	layer_hold(b->service, c->id);
 	c->held = true;
+	if (x->memory != MEMORY_NO && (r = devices_refuse_memory(b, &x->e)) < 0 && (r = refused(x, r)) < 0) {
+		finish(x, r);
+		return;
+	}
 	x->asked = x->memory != MEMORY_NO;
 	/* Those that only wait for more to do would be waited for; in a machine they would be part of what is saved. */
-	if (x->asked || b->request->spec->flags & SPEC_VM)
+	if (x->asked || tier_is_machine(b->request->spec->flags))
 		file_workers_drop(b);
 	x->begun_ns = clock_real_ns();
 	layer_may_go(b->service, c->id);
 	STEP("checkpoint.begun");
 	warden_link_call_layer(b->service->warden, WARDEN_SEAL, b->handle,
-			       !x->asked ? WARDEN_FILES
-					 : (c->soon ? WARDEN_MEMORY_SOON : WARDEN_WITH_MEMORY) |
+			       !x->asked ? WARDEN_FILES :
+					   (c->soon ? WARDEN_MEMORY_SOON : WARDEN_WITH_MEMORY) |
 						   (c->network == NETWORK_REFUSE ? WARDEN_REFUSE_NETWORK : 0U),
 			       c->id, on_sealed, x);
 }

@@ -1,3 +1,4 @@
+/* Signs exports, and checks signatures. */
 #include "service/checkpoint/signer.h"
 
 #include <openssl/crypto.h>
@@ -15,8 +16,12 @@
 #define PREFIX "ed25519:"
 
 static const uint8_t head[] = {
-	0x5c, 0x2a, 0x4d, 0x18, SIGNER_BLOCK - 8, 0, 0, 0, /* a frame to be skipped, and its length */
-	'c',  'l',  'o',  'c',	'h', 'e', '-', 'e', 'd', '2', '5', '5', '1', '9', '-', '1', '\n',
+	0x5c, 0x2a, 0x4d, 0x18, SIGNER_BLOCK - 8,
+	0,    0,    0, /* a frame to be skipped, and its length */
+	'c',  'l',  'o',  'c',	'h',
+	'e',  '-',  'e',  'd',	'2',
+	'5',  '5',  '1',  '9',	'-',
+	'1',  '\n',
 };
 static const char context[] = "cloche export 1";
 
@@ -162,18 +167,19 @@ int signer_check(struct signer *s, const uint8_t block[SIGNER_BLOCK], const uint
 
 	write_key(key, ret_key);
 	if (!signer_is_block(block) || !fits(key, key + KEY, sum)) {
-		err_set(e, ERR_REFUSED, -EKEYREJECTED,
+		err_set(e, WHY_SIGNATURE, -EKEYREJECTED,
 			"the file's signature does not match: the file was changed after the export");
 		err_remedy(e, "copy the file again from where it was exported");
 		return -EKEYREJECTED;
 	}
 	/* One that has no key yet has signed nothing. */
-	known = s->ready || access(s->path, F_OK) == 0 ? prepare(s, NULL) == 0 && !CRYPTO_memcmp(s->public, key, KEY) : false;
+	known = s->ready || access(s->path, F_OK) == 0 ? prepare(s, NULL) == 0 && !CRYPTO_memcmp(s->public, key, KEY) :
+							 false;
 	for (unsigned i = 0; !known && i < s->ntrusted; i++)
 		known = !CRYPTO_memcmp(s->trusted[i], key, KEY);
 	if (known)
 		return 0;
-	err_set(e, ERR_REFUSED, -ENOKEY, "the file is signed with an untrusted key: %s", ret_key);
+	err_set(e, WHY_SIGNATURE, -ENOKEY, "the file is signed with an untrusted key: %s", ret_key);
 	err_remedy(e, "an administrator can trust it: export_trust = %s", ret_key);
 	return -ENOKEY;
 }

@@ -1,9 +1,12 @@
+/* Reads the changes that a guest lists. */
 #include "service/checkpoint/vm_changes.h"
 #include "base/base.h"
 #include "service/sandbox/scratch_sandbox.h"
 #include "service/checkpoint/layer.h"
 #include "service/checkpoint/restore.h"
 #include "service/file/bounded_pipe.h"
+#include "service/sandbox/struct.h"
+#include "service/checkpoint/struct.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,7 +14,7 @@
 #define SILENT_MS 120000 /* emulated, it may compare large files that turn out to be the same */
 #define ALL_MS 3600000 /* as much as a disk of 64G takes at the port's speed */
 #define UNREAD_MS 600000 /* as layers/diff_out.c */
-/* A file's bytes are told for each of its names; so many times its disk a guest may tell, and its lists. */
+/* A file's bytes are sent for each of its names; a guest may send its disk's size so many times, and its lists. */
 #define TIMES 16U
 #define LISTS (1ULL << 30)
 #define DISK_MAX (16ULL << 30) /* where none was asked for */
@@ -26,7 +29,7 @@ struct asking {
 	uint64_t max;
 	compare_fn *fn;
 	void *arg;
-	int fd; /* the stream, until it is told */
+	int fd; /* the stream, until it is handed out */
 	bool told, over; /* all has gone through */
 	struct err e;
 	struct turn_wait wait;
@@ -85,7 +88,7 @@ static int ask(struct asking *a, struct sandbox *b, struct err *e)
 	to = pipes[1];
 	r = agent_link_send(&b->link, FRAME_CHANGES, 0, out, (size_t)len, &to, 1);
 	if (r < 0) {
-		err_sys(e, ERR_LOST, r, "read the differences from the virtual machine");
+		err_sys(e, WHY_SANDBOX_LOST, r, "read the differences from the virtual machine");
 		err_remedy(e, "try again");
 		return r;
 	}
@@ -143,7 +146,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		tell(a);
 }
 
-/* A machine that stands still cannot answer. */
+/* A stopped machine cannot answer, so a hidden checkpoint is made, and a clone of it is asked. */
 static void seal_it(struct asking *a)
 {
 	const struct who who = { .tenant = a->sandbox->tenant };

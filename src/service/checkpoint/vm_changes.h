@@ -1,7 +1,7 @@
 /*
- * What differs between the image and a machine's files, told by the guest's own kernel: nobody on the host looks at a
- * disk that a guest has written. A machine that runs is asked as it is. Of a checkpoint, or of a machine that is paused,
- * a clone that nobody sees is asked, without its processes, and ended.
+ * The differences between the image and a machine's files, listed by the guest's own kernel: the host never mounts or
+ * parses a disk that a guest has written. A running machine is asked itself. For a checkpoint, or a paused machine, a
+ * hidden clone is asked, without its processes, and ended.
  */
 #pragma once
 #include "service/checkpoint/compare.h"

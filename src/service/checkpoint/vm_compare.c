@@ -1,8 +1,10 @@
+/* Compares two states of machines. */
 #include "service/checkpoint/vm_compare.h"
 #include "base/base.h"
 #include "service/checkpoint/vm_mirror.h"
 #include "service/file/bounded_pipe.h"
 #include "service/checkpoint/vm_changes.h"
+#include "service/struct.h"
 
 #define SILENT_MS 600000 /* the warden's own end comes first */
 
@@ -69,10 +71,11 @@ static int go_on(struct pairing *p, struct err *e)
 		return vm_mirror_make(p->s, &p->w.from, on_mirror, p, e);
 	if (!p->to)
 		return vm_mirror_make(p->s, &p->w.to, on_mirror, p, e);
-	w.from.sandbox = vm_mirror_sandbox(p->from);
+	w.from.chain = p->w.from.chain;
+	w.from.sandbox = p->from ? vm_mirror_sandbox(p->from) : NULL;
 	w.to.sandbox = vm_mirror_sandbox(p->to);
-	if (!w.from.sandbox || !w.to.sandbox)
-		return err_set(e, ERR_LOST, -EIO, "a scratch sandbox for the files has ended");
+	if ((p->from && !w.from.sandbox) || !w.to.sandbox)
+		return err_set(e, WHY_SANDBOX_LOST, -EIO, "a scratch sandbox for the files has ended");
 	return compare_open(p->s, &w, on_stream, p, e);
 }
 
@@ -85,7 +88,7 @@ static void on_mirror(void *arg, struct vm_mirror *m, const struct err *e)
 		fail(p, e);
 		return;
 	}
-	if (!p->from)
+	if (!p->from && !p->w.from.chain)
 		p->from = m;
 	else
 		p->to = m;
@@ -95,11 +98,15 @@ static void on_mirror(void *arg, struct vm_mirror *m, const struct err *e)
 
 int vm_compare_open(struct service *s, const struct compare_request *w, compare_fn *fn, void *arg, struct err *e)
 {
+	return !w->from.sandbox && !w->from.checkpoint ? vm_changes_open(s, &w->to, w->flags, w->max, fn, arg, e) :
+							 vm_compare_whole(s, w, fn, arg, e);
+}
+
+int vm_compare_whole(struct service *s, const struct compare_request *w, compare_fn *fn, void *arg, struct err *e)
+{
 	struct pairing *p;
 	int r;
 
-	if (!w->from.sandbox && !w->from.checkpoint)
-		return vm_changes_open(s, &w->to, w->flags, w->max, fn, arg, e);
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		abort();

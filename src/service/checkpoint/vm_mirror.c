@@ -1,3 +1,4 @@
+/* Copies the files of a machine into a hidden container. */
 #include "service/checkpoint/vm_mirror.h"
 #include "base/base.h"
 #include "service/file/file.h"
@@ -6,6 +7,8 @@
 #include "service/checkpoint/restore.h"
 #include "service/file/tar_child.h"
 #include "service/checkpoint/vm_changes.h"
+#include "service/sandbox/struct.h"
+#include "service/checkpoint/struct.h"
 
 #include <unistd.h>
 
@@ -49,13 +52,13 @@ static void on_applied(void *arg, int r, json_t *result, const struct err *e)
 
 	(void)result;
 	if (r == 0 && !vm_mirror_sandbox(m))
-		r = err_set(&why, ERR_LOST, -EIO, "the scratch sandbox for the files has ended");
+		r = err_set(&why, WHY_SANDBOX_LOST, -EIO, "the scratch sandbox for the files has ended");
 	else if (r < 0)
 		why = *e;
 	if (r < 0) {
-		/* Whatever a guest tells that cannot be had is its fault. */
+		/* If files of the guest's list cannot be created, the guest is at fault. */
 		if (why.kind == ERR_INVALID)
-			why.kind = ERR_REFUSED;
+			err_because(&why, WHY_REFUSED);
 		err_wrap(&why, r, "the machine's files");
 		fail(m, &why);
 		return;
@@ -81,7 +84,7 @@ static void on_changes(void *arg, int fd, const struct err *e)
 		return;
 	}
 	if (!b)
-		r = err_set(&why, ERR_LOST, -EIO, "the scratch sandbox for the files has ended");
+		r = err_set(&why, WHY_SANDBOX_LOST, -EIO, "the scratch sandbox for the files has ended");
 	else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		r = err_sys(&why, ERR_EXHAUSTED, -errno, "make a socket");
 	if (r == 0) {
@@ -123,7 +126,13 @@ static int request_of_sandbox(const struct sandbox *b, struct sandbox_request **
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to compare");
 	r = json_read_begin(buf_str(&text), text.len, &o, e);
-	return r < 0 ? r : sandbox_request_parse(&b->service->o, o, true, ret, e);
+	if (r == 0)
+		r = sandbox_request_parse(&b->service->o, o, true, ret, e);
+	if (r < 0)
+		return r;
+	(*ret)->image_layers = b->request->image_layers;
+	memcpy((*ret)->spec->layer, b->request->spec->layer, sizeof((*ret)->spec->layer));
+	return 0;
 }
 
 /* As the machine, but a container, on the image alone, with room for all a machine's disk can hold. */
@@ -132,11 +141,13 @@ static void be_container(struct sandbox_request *w)
 	struct sandbox_spec *s = w->spec;
 	uint64_t disk = s->limits.disk ? s->limits.disk : DISK_MAX;
 
-	s->flags = (s->flags & ~SPEC_VM) | SPEC_DISK;
-	s->layers = s->nmounts = s->ntmpfs = 0;
-	memset(s->layer, 0, sizeof(s->layer));
+	s->flags = (s->flags & ~SPEC_TIERS) | SPEC_DISK;
+	s->layers = w->image_layers;
+	s->nmounts = s->ntmpfs = 0;
+	memset(s->layer + s->layers, 0, (SPEC_LAYERS - s->layers) * sizeof(s->layer[0]));
 	s->limits.inodes = s->limits.io_bps = 0;
 	s->limits.disk = disk + disk / 4 + SPARE;
+	w->image_kept = true;
 	w->checkpoint[0] = '\0';
 	w->memory = false;
 	free(TAKE_PTR(w->restored));
@@ -150,8 +161,8 @@ int vm_mirror_make(struct service *s, const struct state *of, vm_mirror_fn *fn, 
 	struct tenant *t = of->sandbox ? of->sandbox->tenant : of->checkpoint->tenant;
 	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
 	struct vm_mirror *m;
-	int r = of->sandbox ? request_of_sandbox(of->sandbox, &w, e)
-			    : restore_request(of->checkpoint, NULL, true, &w, e);
+	int r = of->sandbox ? request_of_sandbox(of->sandbox, &w, e) :
+			      restore_request(of->checkpoint, NULL, true, &w, e);
 
 	if (r < 0)
 		return r;

@@ -1,7 +1,6 @@
 /*
- * A container that nobody sees, with the files that a machine has: what differs is done again in it, by cloche-tar and a
- * file worker, as a fork's changes are. So the warden compares machines as it compares containers, and never looks at
- * their disks.
+ * A hidden container with the files of a machine: the changes are applied in it, by cloche-tar and a file worker, as a
+ * fork's changes are. So the warden compares machines as it compares containers, and never reads their disks.
  */
 #pragma once
 #include "service/checkpoint/compare.h"

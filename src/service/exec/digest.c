@@ -1,3 +1,4 @@
+/* Sums up the beginning of a stream. */
 #include "service/exec/digest.h"
 #include "base/base.h"
 
@@ -88,7 +89,7 @@ void digest_add(struct digest *d, const char *data, size_t len)
 	if (!d->queue)
 		d->queue = malloc(2 * DIGEST_PIECE);
 	if (!d->queue || len > 2 * DIGEST_PIECE - d->queued) {
-		d->bad = true; /* no memory, or somebody who does not wait */
+		d->bad = true; /* no memory, or a caller that did not wait */
 		return;
 	}
 	memcpy(d->queue + d->queued, data, len);

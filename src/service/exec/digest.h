@@ -1,6 +1,6 @@
 /*
- * SHA-256 of a stream, of its first DIGEST_MAX bytes: hashing a flood would cost more than passing it on. What comes in
- * large pieces is hashed by a worker, so that the loop can meanwhile go on; no more than a bound waits.
+ * SHA-256 of a stream, of its first DIGEST_MAX bytes: hashing a flood would cost more than passing it on. Large pieces
+ * are hashed by a worker, so that the loop can continue meanwhile; no more than a bound waits.
  */
 #pragma once
 #include <stdbool.h>

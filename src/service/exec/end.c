@@ -1,4 +1,4 @@
-/* How an exec ends: the verdict, what is kept of it, and what its caller is told. */
+/* How an exec ends: the verdict, what is kept of it, and the result for its caller. */
 #include "base/base.h"
 #include "base/base64.h"
 #include "base/clock.h"
@@ -12,6 +12,7 @@
 #include "service/internal.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
+#include "tier/tiers.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -31,13 +32,13 @@ static bool truncated(const struct exec *x, enum exec_stream s)
 {
 	const struct spool *sp = &x->stream[s].spool;
 
-	/* What went straight to a reader was cut by nobody. */
+	/* Output that went straight to a reader is never cut. */
 	return x->request->output_limit && sp->total - sp->base > x->request->output_limit;
 }
 
 /*
- * The agent tells of every exec, the warden only when it is asked: of a sandbox that is gone, and of what it has ended itself. One that came
- * when the sandbox was as good as dead finds that death counted already.
+ * The agent reports kills for every exec; the warden is only asked about sandboxes that are gone, and about execs that
+ * it has ended itself. An exec that came when the sandbox was nearly dead finds that death counted already.
  */
 static uint64_t oom_kills(const struct exec *x)
 {
@@ -59,9 +60,9 @@ static void judge(struct exec *x)
 		.cpu_out = x->cpu_out,
 		.killed = x->killed,
 		.oom_kills = oom_kills(x),
-		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->sandbox->lost_to_oom)
-						     ? st->kernel.killed_by
-						     : 0),
+		.oom_kind = kernel_kind_name(st->kernel.kills > x->kernel_base || (x->lost && x->sandbox->lost_to_oom) ?
+						     st->kernel.killed_by :
+						     0),
 		/* What a group that is gone had counted is gone with it. */
 		.pids_refused = st->group.pids_refused > x->pids_base ? st->group.pids_refused - x->pids_base : 0,
 		.memory = l->memory,
@@ -71,7 +72,8 @@ static void judge(struct exec *x)
 		.pids_peak = st->group.pids_peak,
 		.disk = x->sandbox->receipt.disk ? st->disk_size : 0,
 		.disk_used = st->disk_used,
-		.disk_file = x->sandbox->request->spec->flags & (SPEC_DISK | SPEC_VM),
+		.disk_file = x->sandbox->request->spec->flags & SPEC_DISK ||
+			     tier_is_machine(x->sandbox->request->spec->flags),
 		.inodes = x->sandbox->receipt.inodes ? st->inodes_size : 0,
 		.inodes_used = st->inodes_used,
 		.timeout_ms = x->request->timeout_ms,
@@ -79,8 +81,8 @@ static void judge(struct exec *x)
 		.cpu_limit_ms = x->request->cpu_ms,
 		.cpu_ms = x->exit.cpu_usec / 1000,
 		.output_limit = x->request->output_limit,
-		.output = x->stream[0].spool.total > x->stream[1].spool.total ? x->stream[0].spool.total
-									      : x->stream[1].spool.total,
+		.output = x->stream[0].spool.total > x->stream[1].spool.total ? x->stream[0].spool.total :
+										x->stream[1].spool.total,
 		.truncated = truncated(x, EXEC_OUT) || truncated(x, EXEC_ERR),
 	};
 
@@ -200,7 +202,10 @@ static void put_usage(const struct exec *x, struct json *j)
 	jout_end(j);
 }
 
-/* When its timeout ends it. Null without one, and while the sandbox is paused or hibernated: its time then stands still. */
+/*
+ * When its timeout ends it. Null without one, and while the sandbox is paused or hibernated, since its time is stopped
+ * then.
+ */
 static void put_ends(const struct exec *x, struct json *j)
 {
 	uint64_t mono = clock_mono_ns(), at = clock_real_ns();
@@ -226,7 +231,7 @@ static void put_running(const struct exec *x, struct json *j)
 	jout_null(j, "ended_at");
 }
 
-int exec_write_result(struct exec *x, bool output, struct json *j)
+int exec_write_result(struct exec *x, unsigned parts, struct json *j)
 {
 	uint64_t dropped[2] = { 0, 0 };
 	char when[32], url[160];
@@ -234,7 +239,8 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 
 	jout_str(j, "id", x->id);
 	jout_str(j, "sandbox", x->sandbox->id);
-	exec_request_write_cmd(x->request, sandbox_mask(x->sandbox), j);
+	if (parts & EXEC_TELL_CMD || x->request->echo)
+		exec_request_write_cmd(x->request, sandbox_mask(x->sandbox), j);
 	jout_str(j, "user", x->request->user.text);
 	jout_bool(j, "background", x->request->background);
 	jout_bool(j, "tty", x->request->tty);
@@ -248,7 +254,7 @@ int exec_write_result(struct exec *x, bool output, struct json *j)
 	clock_iso(x->ended_ns, when);
 	jout_str(j, "ended_at", when);
 	put_verdict(&x->verdict, j);
-	if (output)
+	if (parts & EXEC_TELL_OUTPUT)
 		r = exec_write_output(x, j, dropped);
 	jout_object(j, "truncated");
 	jout_bool(j, "stdout", dropped[0] != 0);
@@ -292,7 +298,7 @@ static void audit_end_of(struct exec *x)
 	rec.sandbox = x->sandbox->id;
 	rec.exec = x->id;
 	if (x->request->background || x->adopted)
-		rec.request_id = NULL; /* exec.start has it, or nobody waits any more */
+		rec.request_id = NULL; /* exec.start has it, or no caller waits any more */
 	j = audit_begin(s->audit, &rec);
 	exec_request_write(x->request, sandbox_mask(x->sandbox), j);
 	if (x->failed)
@@ -344,8 +350,8 @@ static void forget_old(struct sandbox *b)
 }
 
 /*
- * Whether somebody still holds its pipes: a daemon it left. Then both ends stay open, so that its next line does not
- * kill it.
+ * Checks whether a process still holds its pipes: a daemon that it started. Then both ends stay open, so that the
+ * daemon's next line does not kill it.
  */
 void exec_release(struct exec *x)
 {
@@ -419,7 +425,7 @@ static void on_stored(void *arg)
 	struct exec *x = arg;
 	struct sandbox *b = x->sandbox;
 
-	x->sink = NULL; /* it has been told everything; what still comes is nobody's */
+	x->sink = NULL; /* it got the end; bytes that still come are dropped */
 	x->held = false;
 	exec_set_state(x, EXEC_ENDED);
 	stdin_close(x);
@@ -447,8 +453,8 @@ int exec_store_end(struct exec *x, struct err *e)
 	jout_end(&j);
 	if (jout_done(&j) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory to store a result");
-	return x->stored ? execs_finish(x->sandbox->service->db, x->id, b.data, x->ended_ns, e)
-			 : exec_store(x, b.data, e);
+	return x->stored ? execs_finish(x->sandbox->service->db, x->id, b.data, x->ended_ns, e) :
+			   exec_store(x, b.data, e);
 }
 
 void exec_end(struct exec *x)
@@ -548,7 +554,7 @@ static void leave_all(struct sandbox *b)
 	}
 }
 
-/* Those of one that slept with them go on. */
+/* Execs that were hibernated with their sandbox continue. */
 static void on_moved(struct sandbox *b, struct sandbox *from)
 {
 	if (from->request->wake)
@@ -602,8 +608,16 @@ static bool tick(struct service *s, uint64_t now)
 	return s->fresh > 0;
 }
 
+/* In the one that took its place others have waited for nothing: they are looked at again. */
+static void on_writable(struct sandbox *b, enum sandbox_usr whose, int r, const struct err *e)
+{
+	exec_system_came(b, whose == USR_OWN ? r : 0, e);
+}
+
 const struct sandbox_part exec_part = {
 	.name = "exec",
+	.unblocked = exec_start_waiting,
+	.writable = on_writable,
 	.moved = on_moved,
 	.tick = tick,
 	.lost = on_lost,

@@ -1,10 +1,11 @@
+/* Starts, ends and finds execs. */
 #include "service/exec/exec.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "driver/exec.h"
-#include "driver/link.h"
+#include "proto/exec.h"
+#include "proto/link.h"
 #include "service/state/event.h"
 #include "service/exec/internal.h"
 #include "service/secret/give.h"
@@ -92,19 +93,19 @@ struct exec *exec_find(struct sandbox *b, const char *id, struct err *e)
 {
 	struct exec *x = map_get(&b->service->execs, id);
 
-	/* One that goes on from a memory image is also found by what it was called before. */
+	/* An exec from a memory image is also found by its earlier id. */
 	if (!x || x->sandbox != b)
 		for (x = b->execs; x && strcmp(x->was, id); x = x->next)
 			;
 	if (!x || !*id) {
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "no exec '%.64s' in this sandbox", id);
+		err_set(e, WHY_EXEC_MISSING, -ENOENT, "no exec '%.64s' in this sandbox", id);
 		err_remedy(e, "`cloche logs --list SANDBOX` (GET …/execs) lists the execs");
 		return NULL;
 	}
 	return x;
 }
 
-/* --- who watches --- */
+/* --- watchers --- */
 
 void exec_watch(struct exec *x, struct exec_watch *w, void (*fn)(void *arg, struct exec *x), void *arg)
 {
@@ -128,7 +129,7 @@ void exec_tell(struct exec *x)
 {
 	struct exec_watch *list = x->watches, *w;
 
-	/* Each is moved back before it is called, so that whoever is removed meanwhile is not met again. */
+	/* Each is moved back before it is called, so that one that is removed meanwhile is not called. */
 	exec_ref(x);
 	x->watches = NULL;
 	if (list)
@@ -159,7 +160,7 @@ bool exec_started(const struct exec *x)
 static int check_running(const struct exec *x, struct err *e)
 {
 	if (exec_has_exited(x))
-		return err_set(e, ERR_CONFLICT, -ESRCH, "exec '%s' has ended", x->id);
+		return err_set(e, WHY_ENDED, -ESRCH, "exec '%s' has ended", x->id);
 	return 0;
 }
 
@@ -173,7 +174,7 @@ int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e)
 	if (r < 0)
 		return r;
 	if (x->state == EXEC_WAITING ||
-	    x->state == EXEC_FOUND) { /* nobody there knows it so far; the first that ends it counts */
+	    x->state == EXEC_FOUND) { /* the agent does not know it yet; the first signal that ends it counts */
 		if (x->early_signal != SIGKILL) {
 			x->early_signal = sig;
 			x->early_scope = scope;
@@ -188,7 +189,32 @@ int exec_signal(struct exec *x, int sig, enum exec_scope scope, struct err *e)
 	if (sig == SIGKILL)
 		x->killed = true;
 	r = agent_link_send(&x->sandbox->link, FRAME_SIGNAL, x->number, payload, sizeof(payload), NULL, 0);
-	return r < 0 ? err_sys(e, ERR_LOST, r, "send a signal") : 0;
+	return r < 0 ? err_sys(e, WHY_SANDBOX_LOST, r, "send a signal") : 0;
+}
+
+static void ask_whether_delivered(struct exec *x)
+{
+	/* The agent does one thing after the other. */
+	if (agent_link_send(&x->sandbox->link, FRAME_PING, x->number, NULL, 0, NULL, 0) < 0)
+		x->interrupts = 0;
+}
+
+int exec_interrupt(struct exec *x, struct err *e)
+{
+	const bool early = x->state == EXEC_WAITING || x->state == EXEC_FOUND;
+	int r = exec_signal(x, SIGINT, EXEC_PROCESS, e);
+
+	if (r < 0)
+		return r;
+	x->interrupts++;
+	if (!early)
+		ask_whether_delivered(x);
+	return 0;
+}
+
+bool exec_interrupting(const struct exec *x)
+{
+	return x->interrupts > 0;
 }
 
 int signal_parse(const char *text)
@@ -239,6 +265,10 @@ void exec_signal_early(struct exec *x)
 	x->early_signal = 0;
 	if (sig)
 		exec_signal(x, sig, x->early_scope, NULL);
+	/* Also those whose answer was lost with the link to the agent. */
+	x->interrupts = x->interrupts ? 1 : 0;
+	if (x->interrupts)
+		ask_whether_delivered(x);
 }
 
 /* Its pipes, or its terminal, as the agent kept them. */
@@ -298,17 +328,15 @@ static int why_not(const struct exec *x, const struct frame *f, struct err *e)
 	int r = link_error(f, x->request->argc ? x->request->argv[0] : "exec", e, &how);
 
 	if (how.stage == FRAME_STAGE_WARM && how.errnum == ENOENT) {
-		r = err_set(e, ERR_CONFLICT, -ENOENT, "no warm Python is running in this sandbox%s",
+		r = err_set(e, WHY_NO_WARM_PYTHON, -ENOENT, "no warm Python is running in this sandbox%s",
 			    x->request->user.uid == x->sandbox->request->user.uid ? "" : " for that user");
 		err_remedy(e, "create it from a template that has `warm: {python}`, or use `cmd`");
 	} else if (how.stage == FRAME_STAGE_CWD) {
 		r = link_error(f, x->request->cwd ? x->request->cwd : x->sandbox->request->spec->workdir, e, NULL);
-		e->kind = ERR_REFUSED;
 	} else if (how.stage == FRAME_STAGE_ACCOUNT || how.stage == FRAME_STAGE_ACCOUNT_GROUP) {
 		r = link_error(f, x->request->user.text, e, NULL);
-		e->kind = ERR_REFUSED;
 	} else if (e->kind == ERR_NOT_FOUND || e->kind == ERR_INVALID || how.stage == FRAME_STAGE_WARM) {
-		e->kind = ERR_REFUSED;
+		err_because(e, WHY_REFUSED);
 	}
 	mask_err(sandbox_mask(x->sandbox), e);
 	return r;
@@ -324,10 +352,7 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 	if (b->reviving && f->type == FRAME_HELD && b->nheld < SANDBOX_HELD_MAX)
 		b->held[b->nheld++] = f->id;
 	if (!x) {
-		/*
-		 * One we do not know: after a restart, of something that was never acknowledged. Nobody could end it
-		 * later.
-		 */
+		/* An unknown exec: after a restart, one that was never acknowledged. No caller could end it later. */
 		if (f->type == FRAME_HELD) {
 			if (b->next_exec <= f->id)
 				b->next_exec = f->id + 1;
@@ -351,6 +376,9 @@ void exec_frame(struct sandbox *b, const struct frame *f, int *fds, size_t nfds)
 		stream_exited(&x->stream[EXEC_OUT]);
 		stream_exited(&x->stream[EXEC_ERR]);
 		exec_check_end(x);
+	} else if (f->type == FRAME_PONG) {
+		if (x->interrupts && !--x->interrupts)
+			exec_tell(x);
 	} else if (f->type == FRAME_WARM && x->request->way == EXEC_WARM) {
 		x->warm = true;
 		exec_tell(x);

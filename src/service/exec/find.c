@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/exec/internal.h"
+#include "service/sandbox/part.h"
 #include "service/state/json_read.h"
 #include "service/secret/give.h"
 #include "service/internal.h"
@@ -48,6 +49,8 @@ static struct exec_request *load_request(const struct sandbox *b, const json_t *
 	w->tty = json_is_true(json_object_get(spec, "tty"));
 	w->timeout_ms = (uint64_t)json_integer_value(json_object_get(spec, "timeout_ms"));
 	w->output_limit = b->request->output_limit;
+	if (json_is_object(json_object_get(spec, "context")))
+		w->context = json_dumps(json_object_get(spec, "context"), JSON_COMPACT);
 	return w;
 }
 
@@ -62,7 +65,8 @@ static enum verdict_cause cause_of(const char *name)
 static void load_result(struct exec *x, const json_t *o)
 {
 	const json_t *v = json_object_get(o, "verdict"), *u = json_object_get(o, "usage");
-	const char *detail = json_string_value(json_object_get(v, "detail")), *kind = json_string_value(json_object_get(v, "oom_kind"));
+	const char *detail = json_string_value(json_object_get(v, "detail")),
+		   *kind = json_string_value(json_object_get(v, "oom_kind"));
 	const char *warning = json_string_value(json_object_get(v, "warning"));
 
 	x->verdict.exit_code = (int)json_integer_value(json_object_get(o, "exit_code"));
@@ -129,19 +133,20 @@ int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e)
 	if (!x->request->standing)
 		sandbox_use(b);
 	if (x->request->timeout_ms) {
-		/* Time stands still while it is paused. */
-		uint64_t until = b->state == SANDBOX_PAUSED || b->state == SANDBOX_HIBERNATED ? b->paused_ns
-											      : wall_now(b->service);
+		/* Its time is stopped while it is paused. */
+		uint64_t until = b->state == SANDBOX_PAUSED || b->state == SANDBOX_HIBERNATED ? b->paused_ns :
+												wall_now(b->service);
 		uint64_t gone = until > x->started_ns ? until - x->started_ns : 0,
 			 all = x->request->timeout_ms * 1000000ULL;
 
 		x->left_ns = gone < all ? all - gone : 1;
 		x->deadline_ns = clock_mono_ns() + x->left_ns;
 	}
+	sandbox_parts_found(b, x);
 	return 0;
 }
 
-/* What it left running may hold its pipes: they are read, so that nobody hangs, and let go of at their end. */
+/* Reads the pipes that its remaining processes hold, so that those do not block, and closes them at their end. */
 void exec_drain(struct exec *x, uint32_t flags, int *fds, size_t nfds)
 {
 	struct err e = { 0 };
@@ -171,7 +176,7 @@ void exec_sync(struct sandbox *b)
 	agent_link_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0);
 }
 
-/* The agent has told all it has. What it did not name never reached it, or is over and was released. */
+/* The agent has listed all execs. Others never reached it, or have ended and were released. */
 bool exec_synced(struct sandbox *b)
 {
 	b->synced = true;
@@ -210,7 +215,7 @@ void exec_prune(struct service *s, uint64_t now_ns)
 	}
 }
 
-/* Of what was deleted, or forgotten, when we died: nobody else would ever remove it. */
+/* Removes spools of execs that were deleted, or forgotten, when the last API process died. */
 void spool_sweep(struct service *s)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(4096);

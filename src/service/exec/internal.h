@@ -1,6 +1,6 @@
 /* Between the parts of service/exec/. */
 #pragma once
-#include "service/exec/exec.h"
+#include "service/exec/struct.h"
 
 /* state.c */
 /*
@@ -21,7 +21,7 @@ int stream_arm(struct stream *st, struct err *e);
 void stream_close(struct stream *st);
 bool stream_busy(const struct stream *st); /* a worker has something of it */
 void stream_pump(struct stream *st);
-void stream_end(struct stream *st); /* what is held back is told: no more will come */
+void stream_end(struct stream *st); /* delivers what was held back: no more will come */
 void stream_unmask(struct stream *st);
 void stream_exited(struct stream *st); /* what is there now is all that counts */
 void stdin_open(struct exec *x, int fd); /* takes @fd */
@@ -37,14 +37,14 @@ void exec_timer_stop(struct exec *x);
 
 /* start.c */
 void exec_fail(struct exec *x, int r, const struct err *e); /* it did not even start */
-void exec_start_waiting(struct sandbox *b); /* those that came before the agent told what it has */
+void exec_start_waiting(struct sandbox *b); /* starts those that came before the agent had listed its execs */
 int exec_store(struct exec *x, const char *result, struct err *e); /* writes its row; @result NULL while it runs */
 int exec_store_end(struct exec *x, struct err *e);
 
 /* exec.c */
 struct exec *exec_alloc(struct sandbox *b, const char *id, uint32_t number, struct err *e);
 void exec_list(struct exec *x);
-void exec_tell(struct exec *x); /* everybody who watches */
+void exec_tell(struct exec *x); /* calls all watchers */
 void exec_signal_early(struct exec *x); /* what was asked for before it was started */
 
 /* kept.c */

@@ -8,6 +8,7 @@
 #include "service/secret/give.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
@@ -15,7 +16,7 @@
 
 #define PIPE_LARGE (1 << 20)
 #define TTY_MAX 65536U /* a terminal holds less */
-#define TURNS 4 /* reads in one go: others want to be served, too */
+#define TURNS 4 /* reads in one go, so that other streams get their turn */
 
 static void free_handle(uv_handle_t *h)
 {
@@ -127,7 +128,7 @@ static void stream_settle(struct stream *st)
 		exec_check_end(x);
 }
 
-/* Who writes much gets a larger pipe: fewer changes between us and it. */
+/* A program that writes much gets a larger pipe, which needs fewer switches between it and this process. */
 static void note_full(struct stream *st, size_t n)
 {
 	if (n >= 65536 && st->fd >= 0 && ++st->full == 4)
@@ -139,11 +140,11 @@ static void on_spooled(void *arg)
 	struct stream *st = arg;
 	struct exec *x = st->exec;
 
-	if (x->state == EXEC_ORPHANED) { /* nobody wants it any more */
+	if (x->state == EXEC_ORPHANED) { /* it was deleted meanwhile */
 		exec_unref(x);
 		return;
 	}
-	exec_ref(x); /* who is told may be the last that had it */
+	exec_ref(x); /* a watcher may drop the last reference */
 	exec_tell(x);
 	if (st->late)
 		stream_exited(st);
@@ -231,7 +232,7 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 	struct exec *x = st->exec;
 
 	if (x->draining)
-		return true; /* after its end: read so that nobody hangs, and forgotten */
+		return true; /* after its end: read so that writers do not block, and dropped */
 	digest_add(&st->digest, data, len);
 	if (x->sink) {
 		spool_skip(&st->spool, len);
@@ -246,9 +247,9 @@ static bool deliver(struct stream *st, const char *data, size_t len)
 	return false;
 }
 
-/* --- what may not be told --- */
+/* --- masking --- */
 
-#define TYPED 2U /* bytes of a value that a terminal shows: who types its first letter wants to see it */
+#define TYPED 2U /* bytes of a value that a terminal shows: the echo of its first letters must be visible to the user */
 
 static void mute(struct stream *st, int r)
 {
@@ -342,7 +343,7 @@ static ssize_t write_now(int fd, char *from, size_t len)
 	return -1;
 }
 
-/* One read. Returns whether to go on. */
+/* One read. Returns whether to continue. */
 static bool pump_once(struct stream *st)
 {
 	struct exec *x = st->exec;
@@ -372,6 +373,9 @@ static bool pump_once(struct stream *st)
 	if (exec_has_exited(x))
 		st->left -= (uint64_t)n < st->left ? (uint64_t)n : st->left;
 	note_full(st, (size_t)n);
+	/* What a kernel says is masked by who reads it, value by value: its frames would not fit their lengths any more. */
+	if (x->request->context && st->which == EXEC_OUT)
+		return deliver(st, buf, (size_t)n);
 	return st->mask || sandbox_mask(x->sandbox) ? deliver_masked(st, buf, (size_t)n) : deliver(st, buf, (size_t)n);
 }
 
@@ -396,7 +400,7 @@ void stream_exited(struct stream *st)
 		st->drained = true;
 		return;
 	}
-	/* What is on its way from the pipe would be counted twice. */
+	/* Bytes that the worker is moving from the pipe would be counted twice. */
 	st->late = spool_busy(&st->spool);
 	if (st->late)
 		return;
@@ -420,6 +424,11 @@ void stream_exited(struct stream *st)
 
 /* --- a reader that sets the pace --- */
 
+void exec_join(struct exec *x, struct exec_sink *sink)
+{
+	x->sink = sink;
+}
+
 void exec_hold(struct exec *x)
 {
 	x->held = true;
@@ -440,8 +449,10 @@ void exec_go(struct exec *x)
 	exec_unref(x);
 }
 
-void exec_leave(struct exec *x)
+void exec_leave(struct exec *x, const struct exec_sink *sink)
 {
+	if (x->sink != sink)
+		return;
 	x->sink = NULL;
 	exec_go(x);
 	for (int i = 0; i < 2; i++)
@@ -507,7 +518,7 @@ void stdin_open(struct exec *x, int fd)
 		in_flush(x);
 }
 
-/* One descriptor is watched for one thing only, and a terminal's master goes both ways. */
+/* A descriptor has one poll handle, and a terminal's master needs two: one for output and one for input. */
 void stdin_open_terminal(struct exec *x)
 {
 	int fd = fcntl(x->stream[EXEC_OUT].fd, F_DUPFD_CLOEXEC, 3);
@@ -551,7 +562,8 @@ void exec_take_up(struct sandbox *b, bool ask)
 	if (ask && b->synced)
 		exec_sync(b);
 	else if (ask)
-		b->ask_again = true; /* it is asked once, however often this is tried: one that is paused answers when it is resumed */
+		b->ask_again =
+			true; /* it is asked once, however often this is tried: one that is paused answers when it is resumed */
 }
 
 bool exec_any_read(const struct sandbox *b)
@@ -584,7 +596,10 @@ bool exec_any_between(const struct sandbox *b)
 	return false;
 }
 
-/* Who was told its id may write at once: it waits until the command has been sent, or its terminal is there. */
+/*
+ * A client that knows the exec's id may write at once: its input waits until the command was sent, or its terminal
+ * exists.
+ */
 static bool stdin_to_come(const struct exec *x)
 {
 	return x->request && (x->request->stdin_open || x->request->tty) && !exec_started(x);
@@ -593,9 +608,12 @@ static bool stdin_to_come(const struct exec *x)
 int exec_write(struct exec *x, const char *data, size_t len, struct err *e)
 {
 	if ((x->in < 0 && !stdin_to_come(x)) || x->in_closing || exec_has_exited(x))
-		return err_set(e, ERR_CONFLICT, -EPIPE, "the stdin of exec '%s' is not open", x->id);
+		return err_set(e, WHY_STDIN_CLOSED, -EPIPE, "the stdin of exec '%s' is not open", x->id);
 	if (x->in_queue.len > MIB)
 		return -EAGAIN;
+	/* In one piece, if it fits: nobody sees half of it, whenever we die. */
+	if (x->in >= 0 && len > PIPE_BUF && !x->request->tty)
+		fcntl(x->in, F_SETPIPE_SZ, PIPE_LARGE); /* refused beyond the user's share: then it stays as it is */
 	if (buf_add(&x->in_queue, data, len) < 0)
 		return err_set(e, ERR_TOO_LARGE, -ENOBUFS, "stdin: more than 1 MiB is waiting to be read");
 	if (x->in >= 0)
@@ -631,7 +649,7 @@ int exec_resize(struct exec *x, uint32_t rows, uint32_t cols, struct err *e)
 		return 0;
 	}
 	if (!x->request->tty || x->stream[0].fd < 0)
-		return err_set(e, ERR_CONFLICT, -ENOTTY, "exec '%s' has no terminal", x->id);
+		return err_set(e, WHY_NO_TERMINAL, -ENOTTY, "exec '%s' has no terminal", x->id);
 	if (ioctl(x->stream[0].fd, TIOCSWINSZ, &ws) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "resize the terminal");
 	return 0;

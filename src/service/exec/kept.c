@@ -28,7 +28,7 @@ int exec_charge(struct exec *x, struct err *e)
 	size_t bytes = exec_request_bytes(x->request);
 
 	if (t->pending && t->pending + bytes > PENDING_MAX) {
-		err_set(e, ERR_QUOTA, -EDQUOT,
+		err_set(e, WHY_LIMIT, -EDQUOT,
 			"commands of tenant '%s' that are starting or waiting for an answer take %zu bytes of %llu",
 			t->id, t->pending, PENDING_MAX);
 		err_remedy(e, "wait until some have ended, or send less with each: write large inputs to files");

@@ -1,8 +1,10 @@
+/* Parses and writes the request for an exec. */
 #include "base/base.h"
 #include "base/base64.h"
+#include "base/fd.h"
 #include "base/str.h"
 #include "base/utf8.h"
-#include "driver/exec.h"
+#include "proto/exec.h"
 #include "service/state/json_read.h"
 #include "base/mask.h"
 #include "service/sandbox/request.h"
@@ -149,7 +151,7 @@ static int read_all(const struct service_opts *o, const struct sandbox_request *
 		    struct exec_request *x, struct err *e)
 {
 	struct json_read j = JIN_INIT(from, e);
-	const char *cwd = NULL, *user = NULL, *encoding = "utf8";
+	const char *cwd = NULL, *user = NULL, *encoding = "utf8", *output = "separate";
 	const json_t *env;
 
 	x->timeout_ms = w->exec_timeout_ms;
@@ -171,8 +173,13 @@ static int read_all(const struct service_opts *o, const struct sandbox_request *
 	if (!x->nofile && w->nofile)
 		json_read_bad(&j, "nofile", "a command cannot remove the sandbox's limit");
 	json_read_bool(&j, "background", &x->background);
+	json_read_bool(&j, "echo", &x->echo);
 	read_restart(&j, from, x);
 	json_read_str(&j, "encoding", &encoding, 16);
+	json_read_str(&j, "output", &output, 16);
+	x->merge = !strcmp(output, "merged");
+	if (!x->merge && strcmp(output, "separate"))
+		json_read_bad(&j, "output", "must be \"separate\" or \"merged\"");
 	env = json_read_object(&j, "env");
 	if (env && j.r == 0)
 		j.r = kv_parse(env, "env", ENV_MAX, true, &x->env, e);
@@ -188,7 +195,8 @@ static int read_all(const struct service_opts *o, const struct sandbox_request *
 	if (json_read_end(&j) < 0)
 		return -EINVAL;
 	if (!x->argc)
-		json_read_bad(&j, "cmd", "one of `cmd` (an array of strings), `shell` and `code` (strings) is required");
+		json_read_bad(&j, "cmd",
+			      "one of `cmd` (an array of strings), `shell` and `code` (strings) is required");
 	return j.r;
 }
 
@@ -207,10 +215,10 @@ int exec_request_parse(const struct service_opts *o, const struct sandbox_reques
 	return 0;
 }
 
-/* Of a warm process its own text is long, and ours. */
+/* Of a warm process and of a kernel its own text is long, and ours. */
 static bool is_told(const struct exec_request *x, uint32_t i)
 {
-	return x->way != EXEC_WARM || i != 2;
+	return (x->way != EXEC_WARM && !x->context) || i != 2;
 }
 
 static size_t cmd_length(const struct exec_request *x)
@@ -272,6 +280,8 @@ void exec_request_write_kept(const struct exec_request *x, struct mask *m, struc
 {
 	exec_request_write_cmd(x, m, j);
 	write_rest(x, j);
+	if (x->context)
+		jout_raw(j, "context", x->context, strlen(x->context));
 }
 
 void exec_request_write(const struct exec_request *x, struct mask *m, struct json *j)
@@ -321,7 +331,7 @@ void exec_request_trim(struct exec_request *x, struct mask *m)
 		AUTO(buf_done) struct buf cut = BUF_INIT(2 * COMMAND_KEPT);
 
 		if (!is_told(x, i)) {
-			empty(&x->argv[i]); /* told nowhere, but its place counts */
+			empty(&x->argv[i]); /* not recorded anywhere, but its position counts */
 			continue;
 		}
 		if (fits(x->argv[i], &room, &kept))
@@ -362,6 +372,9 @@ void exec_request_free(struct exec_request *x)
 	kv_done(&x->env);
 	free(x->cwd);
 	free(x->stdin_data);
+	if (x->stdin_given)
+		fd_close(x->stdin_fd);
 	json_decref(x->again);
+	free(x->context);
 	free(x);
 }

@@ -1,4 +1,4 @@
-/* Execs that go on from a memory image, in the sandbox they were in or in another. */
+/* Execs that continue from a memory image, in their own sandbox or in another. */
 #include "base/base.h"
 #include "base/log.h"
 #include "service/exec/internal.h"
@@ -85,7 +85,7 @@ static int revive(struct sandbox *b, const json_t *o, struct err *e)
 	}
 	if (x)
 		drop(x);
-	/* Ids are nobody else's, and what is kept of its output before stays apart. It is found by both. */
+	/* The new id is unique, and output of the former exec stays separate. The exec is found by both ids. */
 	r = id_new(own, sizeof(own));
 	row.id = own;
 	row.started_ns = now > ran ? now - ran : now;
@@ -145,4 +145,34 @@ void exec_revived(struct sandbox *b)
 		if (x->stored && execs_group(b->service->db, x->id, x->group_no, &e) < 0)
 			log_warn("exec %s: %s", x->id, e.msg);
 	}
+}
+
+int exec_again(struct sandbox *b, const json_t *spec, char ret_id[ID_SIZE], struct err *e)
+{
+	const struct who daemon = { .tenant = b->tenant };
+	struct exec_request *w = NULL;
+	struct exec *x = NULL;
+	int r = exec_request_read(b, spec, &w, e);
+
+	if (r < 0)
+		return r;
+	json_decref(w->again); /* the sandbox has it in its list already */
+	w->again = NULL;
+	r = exec_new(b, &daemon, w, NULL, &x, e);
+	if (r < 0)
+		return r;
+	memcpy(ret_id, x->id, ID_SIZE);
+	exec_unref(x);
+	return 0;
+}
+
+/* A row of an exec cannot be changed, but be replaced. */
+void exec_store_times(struct sandbox *b)
+{
+	struct err e = { 0 };
+
+	for (struct exec *x = b->execs; x; x = x->next)
+		if (x->stored && !x->ended_ns && x->request->timeout_ms &&
+		    (execs_delete(b->service->db, x->id, &e) < 0 || exec_store(x, NULL, &e) < 0))
+			log_warn("exec '%s': cannot store its time after the clock was set: %s", x->id, e.msg);
 }

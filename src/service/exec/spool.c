@@ -1,3 +1,4 @@
+/* Keeps output in memory and files, up to a limit. */
 #include "service/exec/spool.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -51,8 +52,8 @@ static bool take_room(struct spool *s, uint64_t end)
 }
 
 /*
- * In a worker: lets go of the middle of a file that had @end bytes before what the worker adds, now and then. Not more:
- * somebody may be reading the end of that.
+ * In a worker: frees the middle of a file that had @end bytes before what the worker adds, from time to time. Not more:
+ * its end may be read at the same time.
  */
 static int punch(struct spool *s, uint64_t end)
 {
@@ -62,7 +63,10 @@ static int punch(struct spool *s, uint64_t end)
 	if (to < s->holed + step)
 		return 0;
 	do {
-		r = fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->holed, (off_t)(to - s->holed)) < 0 ? -errno : 0;
+		r = fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->holed,
+			      (off_t)(to - s->holed)) < 0 ?
+			    -errno :
+			    0;
 	} while (r == -EINTR);
 	if (r == 0)
 		s->holed = to;
@@ -308,7 +312,7 @@ int spool_pull(struct spool *s, int pipe, enum spool_from from, size_t max, void
 		give_up(s, s->total, "the spools are full");
 		return 0;
 	}
-	/* So that whoever closes it meanwhile does not leave us somebody else's. */
+	/* A copy, so that a close meanwhile does not leave the worker a reused number. */
 	s->pipe = fcntl(pipe, F_DUPFD_CLOEXEC, 3);
 	if (s->pipe < 0) {
 		set_len(s, s->was_len);

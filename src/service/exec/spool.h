@@ -1,10 +1,10 @@
 /*
- * What a stream of an exec said: all of it up to a bound, then its beginning and its end. Small output stays in memory;
- * more goes to a file, written by a worker thread, one piece at a time: whoever adds waits for it, so that memory stays
- * bounded and a slow disk slows the command, not the daemon.
+ * The kept output of an exec's stream: all of it up to a bound, then its beginning and its end. Small output stays in
+ * memory; more goes to a file, written by a worker thread, one piece at a time. The next piece waits for it, so that
+ * memory stays bounded and a slow disk slows the command, not the daemon.
  *
- * A byte's place in the file is its place in the stream, and beyond the bound the middle becomes a hole: so the file's
- * size says how much came, also to who finds it after a crash.
+ * A byte's offset in the file is its offset in the stream, and beyond the bound the middle becomes a hole: so the
+ * file's size is the length of the stream, also after a crash.
  */
 #pragma once
 #include <stdbool.h>
@@ -42,7 +42,7 @@ struct spool {
 	size_t pull_max;
 	uint64_t was_len; /* file_len before */
 	ssize_t pulled;
-	bool show; /* somebody wants to see what is pulled */
+	bool show; /* the caller needs the bytes that are pulled */
 	const char *seen; /* that, while @done is called; NULL when there was no memory */
 	void (*done)(void *arg);
 	void *arg;
@@ -70,7 +70,7 @@ void spool_skip(struct spool *s, size_t len);
 uint64_t spool_first(const struct spool *s, uint64_t offset);
 /* Up to @len bytes from @offset, which must be there; stops at a gap. Returns 0 at the end, or -errno. */
 ssize_t spool_read(const struct spool *s, uint64_t offset, char *to, size_t len);
-/* After a crash: goes on behind what the file has. */
+/* After a crash: continues behind the file's content. */
 void spool_reopen(struct spool *s);
 /* Frees the memory and removes the file. Not while writing: then by the last write. */
 void spool_drop(struct spool *s);

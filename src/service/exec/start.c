@@ -2,7 +2,8 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "driver/exec.h"
+#include "engine/spec.h"
+#include "proto/exec.h"
 #include "service/network/network.h"
 #include "service/sandbox/system.h"
 #include "service/state/event.h"
@@ -20,8 +21,6 @@
 
 #define WATCH_MS 4
 #define RUNNING_MAX 256U /* in one sandbox */
-
-static const char base_path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 static bool same_name(const char *a, const char *b)
 {
@@ -50,13 +49,15 @@ static const char **make_env(const struct exec *x, const char *secret, unsigned 
 
 	if (!env)
 		return NULL;
-	env_put(env, &n, base_path);
+	env_put(env, &n, strcmp(x->sandbox->request->spec->image, "host") ? SPEC_PATH_DEFAULT : SPEC_PATH_HOST);
 	/* Of one by name the agent knows them. */
 	if (!x->request->user.named) {
 		env_put(env, &n, root ? "HOME=/root" : "HOME=/home/user");
-		env_put(env, &n, root ? "USER=root" : "USER=user");
+		if (!x->request->plain_env)
+			env_put(env, &n, root ? "USER=root" : "USER=user");
 	}
-	env_put(env, &n, "LANG=C.UTF-8");
+	if (!x->request->plain_env)
+		env_put(env, &n, "LANG=C.UTF-8");
 	if (x->request->tty)
 		env_put(env, &n, "TERM=xterm-256color");
 	for (size_t k = 0; k < ARRAY_LEN(more); k++) {
@@ -83,7 +84,7 @@ static void ends_close(struct ends *p)
 	}
 }
 
-/* A file nobody can write any more: the command reads it at its own pace, and we need not feed it. */
+/* A sealed file: the command reads it at its own pace, and the daemon need not feed it. */
 static int stdin_file(const struct exec_request *w)
 {
 	AUTO_CLOSE int fd = memfd_create("stdin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -98,7 +99,7 @@ static int stdin_file(const struct exec_request *w)
 	return r < 0 ? r : TAKE_FD(fd);
 }
 
-/* Whoever has the descriptor inside may open it again by its name, /dev/stderr: our owner means nothing there. */
+/* A process inside that has the descriptor may open it again by name, /dev/stderr: our owner has no meaning there. */
 static int open_pipe(int *ret_read, int *ret_write)
 {
 	int p[2];
@@ -111,9 +112,15 @@ static int open_pipe(int *ret_read, int *ret_write)
 	return 0;
 }
 
+static int take_stdin(struct exec_request *w)
+{
+	w->stdin_given = false;
+	return w->stdin_fd;
+}
+
 static int open_ends(const struct exec *x, struct ends *p)
 {
-	const struct exec_request *w = x->request;
+	struct exec_request *w = x->request;
 	int r;
 
 	*p = (struct ends){ -1, -1, -1, -1, -1, -1 };
@@ -121,6 +128,8 @@ static int open_ends(const struct exec *x, struct ends *p)
 		return 0;
 	if (w->stdin_open)
 		r = open_pipe(&p->in, &p->host_in);
+	else if (w->stdin_given)
+		r = p->in = take_stdin(w);
 	else if (w->stdin_data)
 		r = p->in = stdin_file(w);
 	else
@@ -140,7 +149,9 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 	AUTO_FREE const char **env = NULL;
 	AUTO_FREE uint8_t *out = NULL;
 	AUTO(vault_wipe) struct buf secret = BUF_INIT(SECRETS_ENV_MAX);
-	struct exec_spec spec = { .argv = (const char *const *)w->argv, .argc = w->argc, .code = w->way == EXEC_CODE, .filter = -1 };
+	struct exec_spec spec = {
+		.argv = (const char *const *)w->argv, .argc = w->argc, .code = w->way == EXEC_CODE, .filter = -1
+	};
 	struct frame_exec f = {
 		.flags = flags,
 		.uid = w->user.uid,
@@ -172,7 +183,7 @@ static int encode(const struct exec *x, uint32_t flags, uint8_t **ret, size_t *r
 	out = malloc(size);
 	len = out ? frame_exec_encode(&f, out, size) : -ENOMEM;
 	if (len < 0)
-		return err_set(e, len == -ENOMEM ? ERR_EXHAUSTED : ERR_TOO_LARGE, (int)len,
+		return err_set(e, len == -ENOMEM ? WHY_NO_RESOURCES : WHY_ARGUMENT_TOO_LONG, (int)len,
 			       "the command does not fit into a frame");
 	*ret = TAKE_PTR(out);
 	*ret_len = (size_t)len;
@@ -184,7 +195,8 @@ static int send_exec(struct exec *x, struct ends *p, struct err *e)
 	const struct exec_request *w = x->request;
 	uint32_t flags = FRAME_EXEC_KEEP | FRAME_EXEC_GROUP | (w->tty ? FRAME_EXEC_TTY : 0) |
 			 (w->stdin_open ? FRAME_EXEC_STDIN : 0) | (w->way == EXEC_CODE ? FRAME_EXEC_WARM : 0) |
-			 (w->way == EXEC_WARM ? FRAME_EXEC_WARM_HOST : 0) | (w->user.named ? FRAME_EXEC_USER : 0);
+			 (w->way == EXEC_WARM ? FRAME_EXEC_WARM_HOST : 0) | (w->user.named ? FRAME_EXEC_USER : 0) |
+			 (w->merge && !w->tty ? FRAME_EXEC_MERGE : 0);
 	struct frame_exec_fds at = frame_exec_fds(flags);
 	AUTO_FREE uint8_t *payload = NULL;
 	int fds[FRAME_FDS_MAX], r;
@@ -206,7 +218,7 @@ static int send_exec(struct exec *x, struct ends *p, struct err *e)
 	if (at.in >= 0)
 		fds[at.in] = p->host_in;
 	r = agent_link_send(&x->sandbox->link, FRAME_EXEC, x->number, payload, len, fds, at.n);
-	return r < 0 ? err_sys(e, ERR_LOST, r, "send the command to the agent") : 0;
+	return r < 0 ? err_sys(e, WHY_SANDBOX_LOST, r, "send the command to the agent") : 0;
 }
 
 /* It did not even start. */
@@ -263,7 +275,7 @@ static void start(struct exec *x)
 	r = send_exec(x, &p, &e);
 	sent = r == 0;
 	x->group_no = x->sandbox->group_no;
-	/* Whoever finds it again after a restart must be able to end it as a whole. */
+	/* Stored, so that it can be ended as a whole after a restart. */
 	if (x->stored) {
 		execs_group(x->sandbox->service->db, x->id, x->group_no, NULL);
 		turn_dirty(x->sandbox->service->turn);
@@ -281,7 +293,7 @@ static void start(struct exec *x)
 		stdin_open(x, TAKE_FD(p.host_in));
 	ends_close(&p);
 	if (r < 0) {
-		if (sent) /* it must not run on without anybody who knows it */
+		if (sent) /* it must not run without being known here */
 			exec_kill_tree(x);
 		exec_fail(x, r, &e);
 		return;
@@ -338,7 +350,7 @@ static bool may_start(struct exec *x)
 	struct sandbox *b = x->sandbox;
 
 	if (!b->synced)
-		return false; /* the agent may have some we do not know: not before it has told us */
+		return false; /* the agent may have execs that are not known yet: not before it has listed them */
 	if (!sandbox_net_ready(b))
 		return false; /* what it would ask the network for first would fail */
 	return sandbox_system_ready(b, &x->request->user);
@@ -370,7 +382,7 @@ static void on_stored(void *arg)
 	struct err e = { 0 };
 
 	if (x->sandbox->state != SANDBOX_RUNNING) {
-		exec_fail(x, err_set(&e, ERR_LOST, -ESRCH, "the sandbox has ended"), &e);
+		exec_fail(x, err_set(&e, WHY_SANDBOX_LOST, -ESRCH, "the sandbox has ended"), &e);
 		return;
 	}
 	if (!may_start(x))
@@ -400,7 +412,7 @@ void exec_system_came(struct sandbox *b, int r, const struct err *e)
 
 	/* Not in a sandbox that is less than was promised. */
 	while (r < 0 && (x = next_waiting(b)) && user_is_system(&x->request->user)) {
-		err_set(&why, e ? e->kind : ERR_LOST, r, "/usr cannot be made writable: %.180s",
+		err_set(&why, e ? err_what(e) : WHY_SERVICE_LOST, r, "/usr cannot be made writable: %.180s",
 			e ? e->msg : "the warden has ended");
 		exec_fail(x, r, &why);
 	}
@@ -473,7 +485,7 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_request *requ
 	int r = b->state == SANDBOX_LOST ? sandbox_lost(b, e) : 0;
 
 	if (b->opened && r == 0)
-		r = err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->request->name);
+		r = err_set(e, WHY_SANDBOX_STOPPED, -EBUSY, "sandbox '%s' is stopped", b->request->name);
 	if (r == 0)
 		r = sandbox_ready(b, e);
 	if (r == 0 && request->again)
@@ -481,7 +493,7 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_request *requ
 	if (r < 0)
 		return r;
 	if (b->service->draining)
-		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping");
+		return err_set(e, WHY_STOPPING, -ESHUTDOWN, "the daemon is stopping");
 	r = service_room(b->service, e);
 	if (r < 0)
 		return r;
@@ -500,7 +512,7 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_request *requ
 		r = exec_charge(x, e);
 	}
 	if (r == 0) {
-		/* Whoever is told its id before its end must find it again. */
+		/* A client that gets its id before its end must be able to find it again. */
 		r = x->request->background || sink ? exec_store(x, NULL, e) : 0;
 		if (r == 0 && x->request->again)
 			r = sandbox_again_add(b, x->id, TAKE_PTR(x->request->again), e);

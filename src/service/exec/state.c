@@ -1,12 +1,12 @@
 /*
- * The one place that writes an exec's ->state, and what changes of it leave behind: an audit record and an event.
+ * The one place that writes an exec's ->state, and records the changes: an audit record and an event.
  *
  *	waiting ─┐
  *	         ├─► started ──► exited ──► ending ──► ended
  *	found ───┘                  └► judging ─┘
  *
- * Waiting and found ones exit, too: what cannot be started has ended without. All become orphaned when nobody has them any
- * more while a worker still writes what they said.
+ * Waiting and found execs exit, too: one that cannot be started ends without having run. An exec becomes orphaned when
+ * only a worker that writes its output still uses it.
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -84,4 +84,19 @@ void exec_note_begin(struct exec *x)
 	}
 	snprintf(field, sizeof(field), "\"exec\":\"%s\"", x->id);
 	event_add(b->service, b, "exec.started", field);
+}
+
+void exec_note_signal(const struct exec *x, const struct who *who, int sig)
+{
+	struct audit_rec rec = who_rec(who, "exec.signal");
+	struct service *s = x->sandbox->service;
+	struct json *j;
+
+	rec.tenant = x->sandbox->tenant->id;
+	rec.sandbox = x->sandbox->id;
+	rec.exec = x->id;
+	j = audit_begin(s->audit, &rec);
+	jout_i64(j, "signal", sig);
+	audit_end(s->audit, NULL);
+	turn_dirty(s->turn);
 }

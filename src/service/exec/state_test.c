@@ -46,7 +46,8 @@ static bool open_service(void)
 	snprintf(k.sandbox.id, sizeof(k.sandbox.id), "a-sandbox");
 	k.sandbox.service = &k.service;
 	k.sandbox.tenant = &k.tenant;
-	return audit_open(k.path, &k.service.audit, &e) == 0 && (k.service.events || events_new(&k.service.events, &e) == 0);
+	return audit_open(k.path, &k.service.audit, &e) == 0 &&
+	       (k.service.events || events_new(&k.service.events, &e) == 0);
 }
 
 static struct exec an_exec(enum exec_state state)

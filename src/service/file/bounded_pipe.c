@@ -1,3 +1,4 @@
+/* Copies from pipe to pipe, up to a maximum. */
 #include "service/file/bounded_pipe.h"
 #include "base/base.h"
 

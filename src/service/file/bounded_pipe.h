@@ -1,6 +1,6 @@
 /*
- * Bytes from one pipe to another, for as long as somebody reads them, and no more than so many: between a guest, who may
- * say nothing, or never stop, and whoever believes that a stream ends.
+ * Copies bytes from one pipe to another while the other end is read, up to a maximum: between a guest, which may send
+ * nothing, or never stop, and a reader that expects the stream to end.
  */
 #pragma once
 #include <stdint.h>
@@ -12,7 +12,7 @@ struct bounded_pipe_opts {
 	uint64_t max; /* bytes; past it the stream is cut */
 	uint64_t silent_ms; /* so long without a byte from where it comes, and it is cut */
 	uint64_t all_ms; /* so long in all, and it is cut; 0: for ever */
-	uint64_t unread_ms; /* so long without room where it goes, and nobody is thought to read */
+	uint64_t unread_ms; /* after so long without room at the output, the reader counts as gone */
 	void (*over)(void *arg); /* once, at the end; not from within a call here. The pipe is gone then */
 	void *arg;
 };

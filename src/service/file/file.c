@@ -1,15 +1,18 @@
+/* Operations on files, asked of a file worker. */
 #include "service/file/file.h"
+#include "service/file/late.h"
 #include "base/base.h"
 #include "service/sandbox/system.h"
 #include "service/sandbox/part.h"
 #include "service/secret/give.h"
+#include "tier/tiers.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define IDLE_MS 3000
 #define LOOK_MS 15000
-#define LOOKS 4U /* without a byte either way: stopped from inside, a worker would never answer */
+#define LOOKS 4U /* without a byte in either direction: a worker that was stopped from inside would never answer */
 #define OUT_MAX (2U * MIB)
 #define PATH_SHOWN 120
 
@@ -113,20 +116,50 @@ void file_workers_drop(struct sandbox *b)
 	}
 }
 
+/* Of a path in a sandbox: what the kernel's error means to the caller. */
+static enum err_reason file_reason(uint32_t errnum, uint32_t step)
+{
+	switch (errnum) {
+	case ENOENT:
+		return WHY_FILE_MISSING;
+	case EEXIST:
+		return WHY_FILE_EXISTS;
+	case ENOTEMPTY:
+		return WHY_FOLDER_NOT_EMPTY;
+	case EACCES:
+	case EPERM:
+		return WHY_PERMISSION;
+	case EISDIR:
+		return WHY_IS_A_FOLDER;
+	case ENOTDIR:
+		return WHY_NOT_A_FOLDER;
+	case EROFS:
+		return WHY_READ_ONLY;
+	case ENOSPC:
+	case EDQUOT:
+		return WHY_DISK_FULL;
+	case ENOMEM:
+		return WHY_MEMORY_FULL;
+	case ENAMETOOLONG:
+		return WHY_NAME_TOO_LONG;
+	case ELOOP:
+		return WHY_LINK_LOOP;
+	default:
+		return errnum == EOPNOTSUPP && step == FILE_STEP_TYPE ? WHY_NOT_A_FILE : WHY_REFUSED;
+	}
+}
+
 int file_error(struct err *e, uint32_t errnum, uint32_t step, const char *path)
 {
-	enum err_kind kind = errnum == ENOENT ? ERR_NOT_FOUND :
-			     errnum == EEXIST || errnum == ENOTEMPTY ? ERR_CONFLICT :
-			     errnum == EACCES || errnum == EPERM ? ERR_DENIED :
-								   ERR_REFUSED;
+	const enum err_reason why = file_reason(errnum, step);
 	int r = -(int)errnum;
 
 	if (errnum == EISDIR)
-		err_set(e, kind, r, "'%.*s' is a directory", PATH_SHOWN, path);
+		err_set(e, why, r, "'%.*s' is a directory", PATH_SHOWN, path);
 	else if (errnum == EOPNOTSUPP && step == FILE_STEP_TYPE)
-		err_set(e, kind, r, "'%.*s' is neither a file nor a directory", PATH_SHOWN, path);
+		err_set(e, why, r, "'%.*s' is neither a file nor a directory", PATH_SHOWN, path);
 	else
-		err_sys(e, kind, r, "'%.*s': cannot %s", PATH_SHOWN, path, file_step_text(step));
+		err_sys(e, why, r, "'%.*s': cannot %s", PATH_SHOWN, path, file_step_text(step));
 	if (errnum == EISDIR)
 		err_remedy(e, "the path is a folder: use op=list or op=archive");
 	else if (errnum == ENOSPC || errnum == EDQUOT)
@@ -168,13 +201,13 @@ static void lose(struct file_worker *w)
 		return;
 	}
 	if (w->sandbox->state == SANDBOX_RUNNING)
-		err_set(&e, ERR_REFUSED, -EPIPE, "'%s': the file worker was killed inside the sandbox", op->path);
+		err_set(&e, WHY_WORKER_KILLED, -EPIPE, "'%s': the file worker was killed inside the sandbox", op->path);
 	else
-		err_set(&e, ERR_LOST, -EPIPE, "the sandbox has ended");
+		err_set(&e, WHY_SANDBOX_LOST, -EPIPE, "the sandbox has ended");
 	finish(op, -EPIPE, NULL, 0, &e);
 }
 
-/* Whoever runs as the same user inside can stop a worker, and nobody tells us. */
+/* A process of the same user inside can stop a worker, and that is not reported. */
 static void on_stuck(uv_timer_t *t)
 {
 	struct file_worker *w = t->data;
@@ -185,7 +218,7 @@ static void on_stuck(uv_timer_t *t)
 	w->still = ours ? 0 : w->still + 1;
 	if (w->still < LOOKS)
 		return;
-	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "'%s': the file worker made no progress for %u s", op->path,
+	err_set(&e, WHY_NO_PROGRESS, -ETIMEDOUT, "'%s': the file worker made no progress for %u s", op->path,
 		LOOKS * LOOK_MS / 1000);
 	err_remedy(&e, "check whether something in the sandbox stops or slows down its processes");
 	finish(op, -ETIMEDOUT, NULL, 0, &e);
@@ -200,13 +233,13 @@ static int on_end(struct file_worker *w, const struct file_frame *f, size_t used
 	struct file_end x;
 	int r = 0;
 
-	/* Nobody has written what it was not given yet. */
+	/* A worker cannot have written bytes that it was not sent yet. */
 	if (file_end_decode(f, &x) < 0 || (op->writes && !op->fed && !x.errnum))
 		return -EBADMSG;
 	buf_drop(&w->in, used);
 	if (x.errnum)
 		r = file_error(&e, x.errnum, x.step, op->path);
-	/* A write that failed early still waits for our end of it: nobody uses this worker again. */
+	/* A write that failed early still expects our end of it: this worker is not used again. */
 	if ((op->writes && !op->fed) || !f->tag)
 		w->gone = true;
 	finish(op, r, &x, flags, &e);
@@ -244,7 +277,8 @@ static bool serve(struct file_worker *w)
 	size_t used = 0;
 	long n = 0;
 
-	while (!w->held && (n = file_decode(FILE_FROM_WORKER, (const uint8_t *)buf_str(&w->in) + used, w->in.len - used, &f)) > 0) {
+	while (!w->held &&
+	       (n = file_decode(FILE_FROM_WORKER, (const uint8_t *)buf_str(&w->in) + used, w->in.len - used, &f)) > 0) {
 		struct file_op *op = w->op;
 		int r = op && (f.tag == op->tag || !f.tag) ? 0 : -EBADMSG;
 
@@ -339,10 +373,12 @@ static void on_event(uv_poll_t *p, int status, int events)
 		watch(w);
 }
 
-/* Also one in the making, for what is put into it before anybody else comes (service/secret/give.h). */
+/* Also a sandbox in the making, for secrets that are written before it is handed out (service/secret/give.h). */
 static int usable(const struct sandbox *b, struct err *e)
 {
-	return b->state == SANDBOX_MAKING && b->secrets && b->secrets->giving ? 0 : sandbox_ready(b, e);
+	if (b->state == SANDBOX_MAKING && ((b->secrets && b->secrets->giving) || (b->maker && b->handle)))
+		return 0; /* one with a maker is known to that alone, which uses it once it is up */
+	return sandbox_ready(b, e);
 }
 
 /* Of a memory image the numbers are not known yet. */
@@ -356,14 +392,16 @@ int file_worker_give(struct sandbox *b, const struct user_request *user, int fd,
 	struct frame_files f = { .uid = user->uid, .gid = user->gid, .cwd = b->request->spec->workdir };
 	uint8_t payload[SPEC_PATH + 64];
 	long len = frame_files_encode(&f, payload, sizeof(payload));
-	int r;
+	int r = tier_needs(tier_of(b->request->spec->flags), TIER_FILES, e);
 
+	if (r < 0)
+		return r;
 	if (len < 0)
 		return err_set(e, ERR_INVALID, (int)len, "the path of the working folder is too long");
 	if (!sandbox_system_ready(b, user))
-		return sandbox_system_put_off(b, user, fd, e);
+		return file_late_add(b, user, fd, e);
 	r = agent_link_send(&b->link, FRAME_FILES, worker_number(b), payload, (size_t)len, &fd, 1);
-	return r < 0 ? err_sys(e, ERR_LOST, r, "request a file worker") : 0;
+	return r < 0 ? err_sys(e, WHY_SANDBOX_LOST, r, "request a file worker") : 0;
 }
 
 int file_worker_open(struct sandbox *b, const struct user_request *user, int *ret_fd, struct err *e)
@@ -440,7 +478,11 @@ int file_begin(struct sandbox *b, const struct user_request *user, enum file_typ
 	op = calloc(1, sizeof(*op));
 	if (!op)
 		abort();
-	*op = (struct file_op){ .w = w, .calls = *calls, .arg = arg, .tag = ++b->file_tag, .writes = type == FILE_WRITE,
+	*op = (struct file_op){ .w = w,
+				.calls = *calls,
+				.arg = arg,
+				.tag = ++b->file_tag,
+				.writes = type == FILE_WRITE,
 				.watches = type == FILE_WATCH };
 	snprintf(op->path, sizeof(op->path), "%s", q->path);
 	w->op = op;
@@ -463,7 +505,7 @@ void file_feed(struct file_op *op, const char *data, size_t len)
 		size_t n = len < FILE_DATA_MAX ? len : FILE_DATA_MAX;
 
 		file_head(head, FILE_DATA, 0, op->tag, (uint32_t)n);
-		/* More than the bound cannot be queued by one who stops when told. */
+		/* A caller that stops when asked to cannot queue more than the bound. */
 		if (buf_add(&w->out, head, sizeof(head)) < 0 || buf_add(&w->out, data, n) < 0)
 			break;
 		data += n;
@@ -526,11 +568,19 @@ static void on_lost(struct sandbox *b, enum sandbox_loss how)
 static void on_ended(struct sandbox *b)
 {
 	file_workers_drop(b);
-	sandbox_system_drop(b);
+	file_late_start(b, -ESRCH);
+}
+
+static void on_writable(struct sandbox *b, enum sandbox_usr whose, int r, const struct err *e)
+{
+	(void)e;
+	file_late_start(b, whose == USR_OWN ? r : -ESTALE);
 }
 
 const struct sandbox_part file_part = {
 	.name = "file",
+	.writable = on_writable,
+	.resting = file_workers_drop,
 	.lost = on_lost,
 	.ended = on_ended,
 };

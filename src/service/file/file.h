@@ -18,6 +18,15 @@ struct file_calls {
 	void (*done)(void *arg, int r, const struct file_end *x, unsigned flags, const struct err *e);
 };
 
+/* What a call has changed: an audit record, and an event. Stored with the turn. */
+struct file_change {
+	const char *kind; /* of both: "file.write" */
+	const char *path, *to; /* ->to NULL: none */
+	const char *user; /* as whom */
+	uint64_t bytes;
+};
+void file_note(struct sandbox *b, const struct who *who, const struct file_change *x);
+
 /* Begins an operation as @user. The request is copied. */
 int file_begin(struct sandbox *b, const struct user_request *user, enum file_type type, unsigned flags,
 	       const struct file_request *q, const struct file_calls *calls, void *arg, struct file_op **ret,
@@ -37,7 +46,7 @@ void file_cancel(struct file_op *op);
 
 /* A worker on @fd, which stays the caller's, in a sandbox that may be one in the making. */
 int file_worker_give(struct sandbox *b, const struct user_request *user, int fd, struct err *e);
-/* A worker's socket for somebody else (cloche-tar). */
+/* A worker's socket for another process (cloche-tar). */
 int file_worker_open(struct sandbox *b, const struct user_request *user, int *ret_fd, struct err *e);
 /* Idle workers of a sandbox that goes. */
 void file_workers_drop(struct sandbox *b);

@@ -1,6 +1,9 @@
+/* Starts cloche-tar and reads its report. */
 #include "service/file/tar_child.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
+#include "service/struct.h"
+#include "service/access/struct.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -34,14 +37,6 @@ static void on_closed(uv_handle_t *h)
 	free(x);
 }
 
-static enum err_kind kind_of(const char *code)
-{
-	for (int k = 0; code && k < ERR_KIND_COUNT; k++)
-		if (!strcmp(code, err_kind_name((enum err_kind)k)))
-			return (enum err_kind)k;
-	return ERR_INTERNAL;
-}
-
 static int verdict(const struct tar_child *x, json_t **ret, struct err *e)
 {
 	const char *text;
@@ -49,7 +44,7 @@ static int verdict(const struct tar_child *x, json_t **ret, struct err *e)
 	int r;
 
 	if (x->killed)
-		return err_set(e, ERR_LOST, -ECANCELED, "no request waits for it any longer");
+		return err_set(e, WHY_SERVICE_LOST, -ECANCELED, "no request waits for it any longer");
 	r = json_read_begin(buf_str(&x->said), x->said.len, ret, NULL);
 	if (r < 0 || x->status > 1)
 		return err_set(e, ERR_INTERNAL, -EPROTO, "the archive process failed (status %d)", x->status);
@@ -57,7 +52,7 @@ static int verdict(const struct tar_child *x, json_t **ret, struct err *e)
 	if (!error)
 		return x->status ? err_set(e, ERR_INTERNAL, -EPROTO, "the archive process failed") : 0;
 	text = json_string_value(json_object_get(error, "message"));
-	return err_set(e, kind_of(json_string_value(json_object_get(error, "code"))), -EINVAL, "%s",
+	return err_set(e, err_reason_find(json_string_value(json_object_get(error, "reason"))), -EINVAL, "%s",
 		       text ? text : "it failed");
 }
 
@@ -71,7 +66,7 @@ static void check_end(struct tar_child *x)
 		return;
 	r = verdict(x, &result, &e);
 	x->s->children--;
-	x->tenant->archives--;
+	x->tenant->calls.archives--;
 	x->fn(x->arg, r, r < 0 ? NULL : result, &e);
 	uv_close((uv_handle_t *)&x->process, on_closed);
 	uv_close((uv_handle_t *)&x->report, on_closed);
@@ -105,8 +100,8 @@ static void on_report(uv_poll_t *p, int status, int events)
 
 static int spawn(struct tar_child *x, const struct tar_child_plan *p, int report)
 {
-	char name[] = "cloche-tar", number[TAR_CHILD_FDS][4];
-	char *args[2 + 2 * TAR_CHILD_FDS + 5] = { name, (char *)(uintptr_t)p->mode };
+	char name[] = "cloche-tar", number[TAR_CHILD_FDS][4], bytes[24];
+	char *args[2 + 2 * TAR_CHILD_FDS + TAR_CHILD_ARGS + 5] = { name, (char *)(uintptr_t)p->mode };
 	uv_stdio_container_t io[3 + TAR_CHILD_FDS] = {
 		{ .flags = UV_IGNORE },
 		{ .flags = UV_INHERIT_FD, .data.fd = report },
@@ -125,8 +120,11 @@ static int spawn(struct tar_child *x, const struct tar_child_plan *p, int report
 		io[3 + i] = (uv_stdio_container_t){ .flags = UV_INHERIT_FD, .data.fd = p->fd[i] };
 		o.stdio_count++;
 	}
+	for (unsigned i = 0; i < TAR_CHILD_ARGS && p->arg[i]; i++)
+		args[n++] = (char *)(uintptr_t)p->arg[i];
 	args[n++] = (char *)(uintptr_t) "--max-bytes";
-	args[n++] = (char *)(uintptr_t)TAR_CHILD_BYTES;
+	snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)(p->max_bytes ? p->max_bytes : TAR_CHILD_BYTES));
+	args[n++] = bytes;
 	args[n++] = (char *)(uintptr_t) "--max-entries";
 	args[n] = (char *)(uintptr_t)TAR_CHILD_ENTRIES;
 	o.env = env;
@@ -140,7 +138,7 @@ int tar_child_start(struct service *s, const struct tar_child_plan *p, tar_child
 	AUTO_CLOSE int theirs = -1;
 	int report[2], r;
 
-	if (s->children >= AT_ONCE || p->tenant->archives >= AT_ONCE_TENANT)
+	if (s->children >= AT_ONCE || p->tenant->calls.archives >= AT_ONCE_TENANT)
 		return err_set(e, ERR_EXHAUSTED, -EAGAIN, "too many archives are being read or written");
 	if (pipe2(report, O_CLOEXEC) < 0)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "make a pipe");
@@ -163,7 +161,7 @@ int tar_child_start(struct service *s, const struct tar_child_plan *p, tar_child
 	uv_poll_start(&x->report, UV_READABLE, on_report);
 	x->handles = 2;
 	s->children++;
-	p->tenant->archives++;
+	p->tenant->calls.archives++;
 	*ret = x;
 	return 0;
 }

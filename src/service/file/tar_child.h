@@ -5,7 +5,8 @@
 #include "service/service.h"
 
 #define TAR_CHILD_FDS 3
-#define TAR_CHILD_BYTES "68719476736"
+#define TAR_CHILD_ARGS 8
+#define TAR_CHILD_BYTES (64ULL << 30)
 #define TAR_CHILD_ENTRIES "4000000"
 
 struct tar_child;
@@ -17,6 +18,8 @@ struct tar_child_plan {
 	const char *mode; /* pack, unpack, apply */
 	const char *option[TAR_CHILD_FDS]; /* "--stream", ...: what each descriptor is; NULL: no more */
 	int fd[TAR_CHILD_FDS]; /* stay the caller's */
+	const char *arg[TAR_CHILD_ARGS]; /* further options and their values; NULL: no more */
+	uint64_t max_bytes; /* how many it may make; 0 = TAR_CHILD_BYTES */
 	struct tenant *tenant; /* has at most a few at once */
 };
 

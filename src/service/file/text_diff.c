@@ -1,3 +1,4 @@
+/* Finds and prints the difference of two texts. */
 #include "service/file/text_diff.h"
 #include "base/base.h"
 
@@ -30,11 +31,11 @@ bool text_is(const char *p, size_t len)
 	const unsigned char *s = (const unsigned char *)p, *end = s + len;
 
 	while (s < end) {
-		unsigned more = *s < 0x80		  ? 0
-				: *s >= 0xc2 && *s < 0xe0 ? 1
-				: *s >= 0xe0 && *s < 0xf0 ? 2
-				: *s >= 0xf0 && *s < 0xf5 ? 3
-							  : 9;
+		unsigned more = *s < 0x80		? 0 :
+				*s >= 0xc2 && *s < 0xe0 ? 1 :
+				*s >= 0xe0 && *s < 0xf0 ? 2 :
+				*s >= 0xf0 && *s < 0xf5 ? 3 :
+							  9;
 
 		if (!*s || more == 9 || (size_t)(end - s) <= more)
 			return false;
@@ -89,7 +90,10 @@ static int number(struct work *w)
 		for (uint32_t k = 0; k < l->len; k++)
 			h = (h ^ (unsigned char)l->text[k]) * 0x100000001b3ULL;
 		slot = (h ^ h >> 29) & (size - 1);
-		/* Somebody may choose lines that meet here: then some count as different, which is only less pretty. */
+		/*
+		 * Hostile lines may collide here: then some equal lines count as different, which only makes the diff
+		 * longer.
+		 */
 		while (at[slot] && tries++ < 64 && (at[slot]->len != l->len || memcmp(at[slot]->text, l->text, l->len)))
 			slot = (slot + 1) & (size - 1);
 		if (!at[slot]) {
@@ -261,7 +265,7 @@ static bool empty(const struct gap *g)
 	return g->a == g->a_end && g->b == g->b_end;
 }
 
-/* The gaps @first to @last are one hunk: less than twice the lines around lie between them. */
+/* The gaps @first to @last are one hunk: fewer than twice the context lines are between them. */
 static int put_hunk(const struct work *w, size_t first, size_t last, struct buf *out)
 {
 	struct gap g = gap_after(w, first), end = gap_after(w, last);

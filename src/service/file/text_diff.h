@@ -8,7 +8,8 @@
 /* Bytes that are text: UTF-8 without a NUL. */
 bool text_is(const char *p, size_t len);
 /*
- * Appends the hunks to @out, nothing when both are the same. Costs a few times the length: past a bound the lines that
- * differ are told as replaced as a whole, not by the shortest way. -E2BIG when @out is full, -ENOMEM.
+ * Appends the hunks to @out, nothing when both are the same. Costs a few times the length: past a bound, the lines
+ * that differ are shown as replaced as a whole, without a search for the shortest diff. -E2BIG when @out is full,
+ * -ENOMEM.
  */
 int text_diff(const char *a, size_t alen, const char *b, size_t blen, struct buf *out);

@@ -1,3 +1,4 @@
+/* Sends frames to an agent, and passes on its own. */
 #include "service/link/agent_link.h"
 #include "base/base.h"
 
@@ -171,7 +172,7 @@ static void on_event(uv_poll_t *p, int status, int events)
 			fail(l, r);
 			return;
 		}
-		if (l->short_read) /* there was no more; what comes meanwhile is told by the next event */
+		if (l->short_read) /* the socket was empty; later bytes cause the next event */
 			return;
 	}
 }

@@ -23,7 +23,7 @@ struct agent_link {
 	size_t queued;
 	/*
 	 * @fds came with the frame: taken by setting to -1, the rest is closed afterwards. r < 0: the agent is gone
-	 * (-EPIPE) or talks nonsense (-EBADMSG), and the link is closed. May close the link.
+	 * (-EPIPE) or has sent an invalid frame (-EBADMSG), and the link is closed. May close the link.
 	 */
 	void (*fn)(void *arg, int r, const struct frame *f, int *fds, size_t nfds);
 	void *arg;

@@ -1,3 +1,4 @@
+/* Sends messages to cloche-egress, and passes on its reports. */
 #include "service/link/egress_link.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -7,7 +8,7 @@
 #include <unistd.h>
 
 #define AGAIN_MS 50
-#define TURN_MAX 256 /* packets taken in at once: others want to be served, too */
+#define TURN_MAX 256 /* packets per event, so that others get their turn */
 
 struct packet {
 	struct packet *next;

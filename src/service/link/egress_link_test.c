@@ -94,12 +94,12 @@ static void meet(void)
 }
 
 /* Turns until @is, for ten seconds at most. */
-#define UNTIL(is)                                                          \
-	for (int i_ = 0; i_ < 10000 && !(is); i_++) {                      \
-		uv_run(&k.loop, UV_RUN_NOWAIT);                            \
-		if (!(is))                                                 \
-			usleep(1000);                                      \
-	}                                                                  \
+#define UNTIL(is)                                                                                                      \
+	for (int i_ = 0; i_ < 10000 && !(is); i_++) {                                                                  \
+		uv_run(&k.loop, UV_RUN_NOWAIT);                                                                        \
+		if (!(is))                                                                                             \
+			usleep(1000);                                                                                  \
+	}                                                                                                              \
 	CHECK(is)
 
 static void over(void)

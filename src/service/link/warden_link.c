@@ -1,3 +1,4 @@
+/* Sends requests to the warden from threads, and returns answers to the loop. */
 #include "service/link/warden_link.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -161,7 +162,7 @@ static void disconnect(struct warden_link *w)
 		queue_join(&again[k], &w->waiting[k]);
 		queue_join(&w->waiting[k], &again[k]);
 	}
-	/* Last: whoever is told may ask for more. */
+	/* Last: a callback may send new requests. */
 	while ((c = queue_take(&over)))
 		tell(c, -EPIPE, NULL, NULL);
 }
@@ -273,7 +274,7 @@ static int receive(struct lane *l)
 	}
 	queue_take(&l->sent);
 	if (w->rep.result < 0) {
-		err_set(&e, (enum err_kind)w->rep.kind, w->rep.result, "%s", w->rep.msg);
+		err_set(&e, w->rep.what, w->rep.result, "%s", w->rep.msg);
 		if (w->rep.remedy[0])
 			err_remedy(&e, "%s", w->rep.remedy);
 	}
@@ -289,7 +290,7 @@ static void on_event(uv_poll_t *p, int status, int events)
 
 	if (r > 0 && events & UV_WRITABLE)
 		lane_send(l);
-	/* Nothing comes that was not asked for, but the end: that is told by the next event. */
+	/* The warden sends only answers; its end causes the next event. */
 	for (int i = 0; r > 0 && l->poll == p && i < 64 && (!i || l->sent.first); i++)
 		r = receive(l);
 	if (r < 0 && l->poll == p)
@@ -310,7 +311,7 @@ static int open_sock(struct warden_link *w, struct err *e)
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", w->place);
 	if (connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
-		r = err_sys(e, ERR_LOST, -errno, "connect to the warden");
+		r = err_sys(e, WHY_SERVICE_LOST, -errno, "connect to the warden");
 	return r < 0 ? r : TAKE_FD(fd);
 }
 

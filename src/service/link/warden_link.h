@@ -1,10 +1,10 @@
 /*
- * The way to the warden, without waiting: requests in order, answers in order. When the warden dies the link comes back
- * by itself, and what was not answered is asked again: every operation can be repeated.
+ * The link to the warden. Does not block: requests in order, answers in order. When the warden dies, the link comes
+ * back by itself, and requests without an answer are sent again: every operation can be repeated.
  *
- * What may take long (SEAL; DIFF, and CREATE of a sandbox that stands on layers) goes by connections of its own, so that nothing
- * else waits for it. They come and go with the first one: whoever finds out what is there after the warden's death
- * sees nothing that was asked for meanwhile.
+ * Requests that may take long (SEAL; DIFF, and CREATE of a sandbox based on layers) have connections of their own, so
+ * that nothing else waits for them. These come and go with the first one: a comparison after the warden's death sees no
+ * result of a request sent meanwhile.
  */
 #pragma once
 #include <stdint.h>
@@ -21,22 +21,22 @@ struct warden_link_answer {
 	size_t nfds;
 };
 
-/* @r is 0 or the warden's refusal. Called exactly once for each call, as late as the warden answers. */
+/* @r is 0 or the warden's refusal. Called exactly once for each call, when the warden answers. */
 typedef void warden_link_fn(void *arg, int r, const struct warden_link_answer *a, const struct err *e);
 
 /*
- * @place: an O_PATH descriptor of its listening socket, the caller's. @back is called when the link stands (again),
- * before anything is repeated. It is there until the process ends.
+ * @place: an O_PATH descriptor of its listening socket, the caller's. @back is called when the link is up (again),
+ * before any request is repeated. The link exists until the process ends.
  */
 int warden_link_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *arg, struct warden_link **ret,
 		    struct err *e);
 /*
- * @spec only for WARDEN_CREATE. @fn may be NULL: nobody wants to know. Without memory for the request, a few kilobytes,
- * the process ends: every caller would have to undo what it began.
+ * @spec only for WARDEN_CREATE. @fn may be NULL: the answer is dropped. Without memory for the request, a few
+ * kilobytes, the process ends: every caller would have to undo what it began.
  */
 void warden_link_call(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg,
 		      const struct sandbox_spec *spec, warden_link_fn *fn, void *fn_arg);
-/* DIFF, with what warden/msg.h wants for it. The answer's descriptor is the stream. */
+/* DIFF, with the struct of warden/msg.h. The answer's descriptor is the stream. */
 void warden_link_diff(struct warden_link *w, uint64_t handle, const struct sandbox_spec *spec,
 		      const struct msg_diff *diff, warden_link_fn *fn, void *fn_arg);
 /* NET; @arg 1: with new sockets, the answer's descriptors in the order of enum steer_socket. */

@@ -1,3 +1,4 @@
+/* Parses the administrator's settings of networks. */
 #include "service/network/conf.h"
 #include "base/base.h"
 
@@ -26,7 +27,7 @@ static int keep(struct net_conf *c, enum net_conf_kind kind, unsigned set, const
 	return 0;
 }
 
-/* The next of what stands in @text between @stops, cut out and trimmed. NULL at the end. */
+/* The next word of @text between @stops, cut out and trimmed. NULL at the end. */
 static char *word(char **text, const char *stops)
 {
 	char *at = *text, *end;
@@ -53,10 +54,10 @@ static int add_rule(struct net_conf *c, enum net_conf_kind kind, unsigned set, c
 	if (n < 0)
 		return n;
 	if (kind == NET_CONF_PRIVATE && r.kind != NET_RULE_ADDR)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be addresses, such as 10.1.0.0/16:5432", text);
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%.60s': must be addresses, such as 10.1.0.0/16:5432", text);
 	/* Terminating takes a CA inside, which only a sandbox has that asks for it itself. */
 	if (r.options & NET_RULE_TERMINATE)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': only the rules of a sandbox can have +terminate",
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%.60s': only the rules of a sandbox can have +terminate",
 			       text);
 	net_rule_text(&r, whole);
 	return keep(c, kind, set, whole, e);
@@ -139,7 +140,7 @@ static int set_open(struct net_conf *c, const char *value, struct err *e)
 	bool yes = !strcmp(value, "yes");
 
 	if (!yes && strcmp(value, "no"))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be yes or no", value);
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%.60s': must be yes or no", value);
 	c->closed = !yes;
 	return 0;
 }
@@ -147,7 +148,7 @@ static int set_open(struct net_conf *c, const char *value, struct err *e)
 static int set_ca(struct net_conf *c, const char *value, struct err *e)
 {
 	if (*value != '/' || strlen(value) >= sizeof(c->ca))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': must be an absolute path", value);
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%.60s': must be an absolute path", value);
 	memcpy(c->ca, value, strlen(value) + 1);
 	return 0;
 }
@@ -254,8 +255,8 @@ bool net_conf_private(const struct net_conf *c, const struct net_rule *r)
 	struct net_rule outer;
 
 	for (unsigned i = 0; i < c->nitems; i++)
-		if (c->item[i].kind == NET_CONF_PRIVATE &&
-		    net_rule_parse(c->text + c->item[i].at, &outer, NULL) == 0 && covers(&outer, r))
+		if (c->item[i].kind == NET_CONF_PRIVATE && net_rule_parse(c->text + c->item[i].at, &outer, NULL) == 0 &&
+		    covers(&outer, r))
 			return true;
 	return false;
 }
@@ -264,5 +265,7 @@ void net_conf_egress(const struct net_conf *c, struct egress_config *ret)
 {
 	*ret = (struct egress_config){ .resolver = c->resolver, .ca_file = c->ca };
 	ret->hosts = net_conf_list(c, NET_CONF_HOST, ret->host);
+	if (ret->hosts < EGRESS_RULES_MAX)
+		ret->host[ret->hosts++] = NET_LOOPBACK_NAME " 127.0.0.1";
 	ret->outer = net_conf_list(c, NET_CONF_OUTER, ret->rule);
 }

@@ -42,5 +42,11 @@ uint32_t net_conf_list(const struct net_conf *c, enum net_conf_kind kind, const 
 int net_conf_set(const struct net_conf *c, const char *name, const char *ret[EGRESS_RULES_MAX]);
 /* Whether every address and port of @r (an address rule) may be reached although it is not public. */
 bool net_conf_private(const struct net_conf *c, const struct net_rule *r);
-/* What cloche-egress is told of it. */
+/*
+ * Inside of a sandbox 127.0.0.1 is its own. By this name it finds the host's loopback: registries of images are reached by it.
+ * As every address that is not public, that takes a line of `network_private`.
+ */
+#define NET_LOOPBACK_NAME "registry.loopback.internal"
+
+/* Fills in the part of the configuration that cloche-egress gets. */
 void net_conf_egress(const struct net_conf *c, struct egress_config *ret);

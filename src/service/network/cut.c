@@ -1,3 +1,4 @@
+/* Writes cut connections as JSON. */
 #include "service/network/cut.h"
 #include "base/base.h"
 #include "base/json.h"
@@ -74,7 +75,8 @@ char *cut_text(const struct memory_cuts *c, const struct net_state *net)
 	jout_array(&j, "connections");
 	for (uint32_t i = 0; i < c->told; i++) {
 		const struct mem_cut *x = &c->cut[i];
-		const struct place local = place_of(x, x->local, x->local_port), remote = place_of(x, x->remote, x->remote_port);
+		const struct place local = place_of(x, x->local, x->local_port),
+				   remote = place_of(x, x->remote, x->remote_port);
 
 		jout_object(&j, NULL);
 		jout_u64(&j, "pid", x->pid);

@@ -1,4 +1,4 @@
-/* Connections to the outside that processes of a copy do not have any more, as the caller is told of them. */
+/* Connections to the outside that processes of a copy have lost, as JSON for the caller. */
 #pragma once
 #include "layers/memory.h"
 #include "service/network/state.h"

@@ -2,11 +2,12 @@
 #pragma once
 #include "service/sandbox/internal.h"
 #include "service/network/network.h"
+#include "service/network/state.h"
 #include "service/link/egress_link.h"
 
 struct net_put;
 
-/* One sandbox as egress knows it: from its making on until egress has told the last of it. */
+/* One sandbox from egress's point of view: from its making until egress has sent its last report. */
 struct net_run {
 	struct nets *nets;
 	uint64_t number; /* its handle; 0: it is being made */
@@ -23,12 +24,12 @@ struct net_run {
 	struct net_run *fresh_next;
 	uint64_t since_ns; /* monotonic: it waits */
 	uint32_t seq; /* of the SANDBOX that is not answered yet; 0 = none */
-	bool in_force; /* egress has said so of what it was told last */
+	bool in_force; /* egress has confirmed the policy that it was sent last */
 	bool less; /* the configuration has less than was asked for */
-	struct egress_counts last; /* as egress told */
-	struct net_put *put; /* who waits for a change */
-	struct net_flush *flushes; /* and for what egress has to tell */
-	uint32_t flush_seq; /* of the TELL that was sent last */
+	struct egress_counts last; /* as egress reported last */
+	struct net_put *put; /* a change of the policy that waits for confirmation */
+	struct net_flush *flushes; /* callers that wait for egress's reports */
+	uint32_t flush_seq; /* of the EGRESS_TELL that was sent last */
 	uint64_t flush_ns; /* monotonic: since when */
 	unsigned whos; /* a machine: questions whose a connection was, under way */
 };
@@ -38,9 +39,10 @@ struct nets {
 	struct egress_link *link;
 	struct map runs; /* by number */
 	struct map trees; /* by id */
-	uv_timer_t timer; /* what changed is stored, who waits too long is let go on */
+	uv_timer_t timer; /* stores changes, and ends waits that take too long */
 	bool ticking;
-	uv_timer_t tell; /* those made in this turn are told egress in the next: nobody who waits for one waits for that */
+	/* sends the sandboxes of this turn to egress in the next one, since no answer waits for that */
+	uv_timer_t tell;
 	struct net_run *fresh;
 	bool met; /* egress and we have met before: the kernel's rules are as we know them */
 	struct egress_sandbox *sandbox; /* for putting one together */
@@ -56,7 +58,7 @@ static inline void net_key(uint64_t number, char key[NET_KEY])
 /* network.c */
 struct net_run *net_run_new(struct sandbox *b); /* with ->net there */
 void net_run_list(struct net_run *r, uint64_t number);
-void net_run_sync(struct net_run *r); /* egress is told the policy, when it is there */
+void net_run_sync(struct net_run *r); /* sends the policy to egress, if it is connected */
 void net_run_resteer(struct nets *n, uint64_t number); /* the kernel's rules are what the sandbox's policy says */
 struct net_tree *net_tree_get(struct nets *n, uint64_t id);
 void nets_soon(struct nets *n);

@@ -9,7 +9,7 @@
 static const char *verdict_name(uint8_t v)
 {
 	static const char *const names[] = {
-		[EGRESS_V_OK] = "ok",		[EGRESS_V_CUT] = "cut",	      [EGRESS_V_FAILED] = "failed",
+		[EGRESS_V_OK] = "ok",	      [EGRESS_V_CUT] = "cut",	    [EGRESS_V_FAILED] = "failed",
 		[EGRESS_V_DENIED] = "denied", [EGRESS_V_BUDGET] = "budget",
 	};
 
@@ -21,7 +21,7 @@ static bool refused(const struct egress_stream *x)
 	return x->verdict == EGRESS_V_DENIED || x->verdict == EGRESS_V_BUDGET;
 }
 
-/* What a name can have in it: a program that puts a value there need not mean to tell it. */
+/* The texts that a name can be in, masked: a program may put a secret's value into a name by accident. */
 struct masked {
 	struct buf name, rule, reason;
 };
@@ -123,7 +123,7 @@ void net_log_stream(struct net_run *r, const struct egress_stream *told, bool lo
 	bool no = refused(x) || lookup;
 
 	audit(s, &rec, x, lookup);
-	if (no || egress_stream_unreached(x)) /* who asks why a program has no connection wants to know that, too */
+	if (no || egress_stream_unreached(x)) /* `why` also lists connections that failed */
 		net_state_refuse(r->state, x, 0);
 	if (!no)
 		net_log_seen(r, x->rule);
@@ -143,7 +143,7 @@ void net_log_stream(struct net_run *r, const struct egress_stream *told, bool lo
 	nets_soon(r->nets);
 }
 
-/* Of one that ended while we were away: who it was is not known any more. */
+/* A stream that ended while this process was away: its process is not known any more. */
 void net_log_unknown(struct service *s, const struct egress_stream *x)
 {
 	struct audit_rec rec = { .kind = kind_of(x, false) };

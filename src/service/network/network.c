@@ -1,12 +1,14 @@
+/* Gives sandboxes networks, and changes them. */
 #include "service/network/network.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "service/network/internal.h"
-#include "service/exec/internal.h"
+#include "service/sandbox/part.h"
 #include "service/secret/give.h"
 #include "service/link/warden_link.h"
+#include "tier/tiers.h"
 
 #define TICK_MS 250
 #define READY_NS 2000000000ULL /* an exec does not wait longer: without egress its network is closed, that is all */
@@ -151,17 +153,17 @@ static void let_go_on(struct net_run *r)
 		return;
 	r->ready = true;
 	if (r->sandbox && r->sandbox->state == SANDBOX_RUNNING)
-		exec_start_waiting(r->sandbox);
+		sandbox_parts_unblocked(r->sandbox);
 }
 
-/* Each may begin something new: those are not told. */
+/* Calls those that waited. Each may start a new wait: that one is not called. */
 static void flushed(struct net_run *r)
 {
 	struct net_flush *f, *list = r->flushes;
 
 	r->flushes = NULL;
 	for (f = list; f; f = f->next)
-		f->run = NULL; /* one that is told may cancel none of the others: they are told, too */
+		f->run = NULL; /* a callback may cancel none of the others: they are called, too */
 	while ((f = list)) {
 		list = f->next;
 		f->fn(f->arg);
@@ -179,7 +181,7 @@ void net_flush_cancel(struct net_flush *f)
 	f->run = NULL;
 }
 
-/* --- telling egress --- */
+/* --- messages to egress --- */
 
 static void send_plain(struct nets *n, enum egress_type type, uint32_t seq, uint64_t sandbox)
 {
@@ -206,7 +208,10 @@ static void on_sockets(void *arg, int r, const struct warden_link_answer *a, con
 		return;
 	x->asking = false;
 	if (r < 0) {
-		/* Who had the old ones may not be quite gone. What does not help a second time is told once. */
+		/*
+		 * The old sockets may still be open in their last process. A failure that repeats is only logged
+		 * once.
+		 */
 		if (!x->again && r != -ESRCH)
 			log_warn("sandbox %s: no network: %s", x->id, e ? e->msg : "the warden has ended");
 		x->again = r != -ESRCH;
@@ -255,7 +260,7 @@ void net_run_sync(struct net_run *r)
 		ask(r, true);
 }
 
-/* --- what egress tells --- */
+/* --- messages of egress --- */
 
 static void on_have(void *arg, uint64_t sandbox)
 {
@@ -294,7 +299,7 @@ static void on_down(void *arg)
 		r->held = r->in_force = false;
 		r->seq = 0;
 		flushed(r);
-		if (!r->sandbox) /* nobody will tell of it any more */
+		if (!r->sandbox) /* no further report will come */
 			run_free(r);
 	}
 }
@@ -377,7 +382,7 @@ static void on_who(struct net_run *r, const struct egress_msg *m)
 
 	if (!r->sandbox || egress_who_decode(m, &w) < 0)
 		return;
-	if (r->sandbox->request->spec->flags & SPEC_VM) {
+	if (tier_is_machine(r->sandbox->request->spec->flags)) {
 		if (net_vm_who(r, m->seq, w.client_port) < 0)
 			net_they(r->nets, r->number, m->seq, 0, "");
 		return;
@@ -589,8 +594,9 @@ void sandbox_net_end(struct sandbox *b)
 	if (!r)
 		return;
 	b->run = NULL;
-	net_put_fail(r, err_set(&e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime"), &e);
-	r->mask = mask_ref(sandbox_mask(b)); /* of what egress still has to tell */
+	net_put_fail(r, err_set(&e, WHY_CHANGED_MEANWHILE, -ESRCH, "the sandbox was ended or restored in the meantime"),
+		     &e);
+	r->mask = mask_ref(sandbox_mask(b)); /* for reports of egress that still come */
 	r->sandbox = NULL;
 	flushed(r);
 	fd_close_many(r->sock, EGRESS_SOCKETS);
@@ -680,7 +686,7 @@ void sandbox_net_load(struct sandbox *b)
 	b->net = net_state_new(net_tree_get(n, b->tree));
 	if (!b->handle || b->state == SANDBOX_LOST)
 		return;
-	net_run_new(b)->ready = true; /* its execs go on as they are */
+	net_run_new(b)->ready = true; /* its execs continue as they are */
 	net_run_list(b->run, b->handle);
 }
 
@@ -777,6 +783,6 @@ int sandbox_nets_start(struct service *s, struct err *e)
 	int r = load_all(s, e);
 
 	if (r == 0)
-		sandbox_nets_store(s); /* trees nobody is of go */
+		sandbox_nets_store(s); /* trees without a sandbox are removed */
 	return r < 0 ? r : egress_link_new(s->loop, s->o.egress_place, &u, &s->nets->link, e);
 }

@@ -1,19 +1,19 @@
 /*
- * A sandbox's way out: what its policy is, is told cloche-egress together with the sockets the warden made inside, and
- * what egress tells is noted. A sandbox without a network (mode none, from the beginning) has nothing of this.
+ * A sandbox's network: its policy is sent to cloche-egress together with the sockets that the warden made inside, and
+ * egress's reports are recorded. A sandbox without a network (mode none, from the beginning) has none of this.
  *
- * Egress knows a sandbox by its warden's handle: restored or woken up it is another one to it, with counts that go on and
- * the names its processes may still know. Nothing waits for egress but the first exec (for a moment) and who changed a
- * policy; without it the kernel refuses everything.
+ * Egress knows a sandbox by its warden's handle: a restored or woken sandbox is another one to it, with counts that
+ * continue and the names that its processes may still use. Only the first exec (for a moment) and a change of the
+ * policy wait for egress; without it the kernel refuses everything.
  */
 #pragma once
 #include "service/sandbox/sandbox.h"
-#include "service/network/state.h"
 #include "service/network/request.h"
 
 /*
- * Who adds to requests (service/secret/give.c): called whenever a policy is put together, to fill in ->injects, ->inject,
- * ->ca_cert and ->ca_key, which are good until the next call of the loop's. sandbox_net_tell() has it asked again.
+ * Fills in what is injected into requests (service/secret/give.c): called whenever a policy is put together; sets
+ * ->injects, ->inject, ->ca_cert and ->ca_key, which are good until the loop's next call. sandbox_net_tell() has it
+ * called again.
  */
 typedef void sandbox_net_inject_fn(struct sandbox *b, struct egress_sandbox *to);
 
@@ -23,7 +23,7 @@ int sandbox_nets_start(struct service *s, struct err *e); /* when they are loade
 
 /* --- a sandbox comes into being (make.c) --- */
 
-/* It is about to be made: @like goes on in it (it wakes up, or is restored), or NULL. Fills in @spec. */
+/* It is about to be made: @like continues in it (it wakes up, or is restored), or NULL. Fills in @spec. */
 void sandbox_net_begin(struct sandbox *b, struct sandbox *like, struct sandbox_spec *spec);
 /* It was: takes its sockets out of @fds, the last of @n. */
 void sandbox_net_made(struct sandbox *b, int *fds, size_t n);
@@ -34,7 +34,7 @@ void sandbox_net_move(struct sandbox *b, struct sandbox *from);
 /* Its processes end, or have: egress closes what it has of it. It may be made again. */
 void sandbox_net_end(struct sandbox *b);
 void sandbox_net_free(struct sandbox *b);
-/* Whether its first exec may begin; if not, exec_start_waiting is called soon. */
+/* Whether its first exec may begin; if not, the parts are told soon (`unblocked`). */
 bool sandbox_net_ready(const struct sandbox *b);
 /* Found again, with what was stored of it. */
 void sandbox_net_load(struct sandbox *b);
@@ -45,8 +45,8 @@ void sandbox_net_load(struct sandbox *b);
 void sandbox_net_put(struct sandbox *b, const struct who *who, struct net_request *request, sandbox_done_fn *fn,
 		     void *arg);
 /*
- * Whether there is nothing that egress would have to tell of what happened by now: names it gave addresses to, streams,
- * refusals, counts. If not, @f is told when it has, or cannot: once.
+ * Whether egress has reported all that happened until now: names with addresses, streams, refusals, counts. If not, @f
+ * is called when it has, or cannot: once.
  */
 struct net_flush {
 	struct net_flush *next;
@@ -55,16 +55,18 @@ struct net_flush {
 	void *arg;
 };
 bool sandbox_net_flushed(struct sandbox *b, struct net_flush *f);
-void net_flush_cancel(struct net_flush *f); /* it is not told */
+void net_flush_cancel(struct net_flush *f); /* it is not called */
 /* The same policy again, as when what is injected has changed. Without a network nothing happens. */
 void sandbox_net_tell(struct sandbox *b);
 /*
- * What is known of it by now, as GET …/network tells it: egress is asked first, which takes a tenth of a second at most; with
- * @why also the kernel, for what it refused.
+ * Collects the present state for GET …/network: egress is asked first, which takes a tenth of a second at most; with
+ * @why also the kernel, for the packets that it refused.
  */
 void sandbox_net_look(struct sandbox *b, bool why, sandbox_done_fn *fn, void *arg);
 void sandbox_net_write(const struct sandbox *b, bool why, struct json *j);
-/* Bytes both ways, since it was created. */
+/* Bytes in both directions, since it was created. */
 uint64_t sandbox_net_bytes(const struct sandbox *b);
+/* The same, and what egress has counted, as fields inside of an open object: "net_bytes", "network". */
+void sandbox_net_write_stat(const struct sandbox *b, struct json *j);
 /* Counts and observations that changed are stored: called now and then. */
 void sandbox_nets_store(struct service *s);

@@ -16,7 +16,7 @@
 
 struct net_put {
 	struct net_run *run; /* NULL: over, but for what is under way */
-	struct sandbox_op *op; /* who waits; NULL: told */
+	struct sandbox_op *op; /* the caller that waits; NULL: it was answered */
 	struct net_request *request; /* until it is the sandbox's */
 	struct nets *nets;
 	uint64_t number;
@@ -36,7 +36,7 @@ static void put_free(struct net_put *p)
 	free(p);
 }
 
-/* Told once; freed when nobody will come back to it. */
+/* Answers once; freed when no callback is pending. */
 static void tell(struct net_put *p, int r, const struct err *e)
 {
 	struct net_run *run = p->run;
@@ -78,7 +78,7 @@ static void on_late(uv_timer_t *t)
 	struct net_put *p = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -ETIMEDOUT, "%s does not answer: the change is not in effect%s",
+	err_set(&e, WHY_SERVICE_LOST, -ETIMEDOUT, "%s does not answer: the change is not in effect%s",
 		p->asked ? "the warden" : "cloche-egress", p->asked ? "" : " yet");
 	err_remedy(&e, p->asked ? "see the daemon's log, and try again" :
 				  "it is stored and takes effect when cloche-egress is back; until then the sandbox "
@@ -112,7 +112,8 @@ static bool other_budget(const struct net_request *a, const struct net_request *
 
 	a = a ? a : &none;
 	b = b ? b : &none;
-	return memcmp(&a->budget, &b->budget, sizeof(a->budget)) || memcmp(&a->tree_budget, &b->tree_budget, sizeof(a->tree_budget));
+	return memcmp(&a->budget, &b->budget, sizeof(a->budget)) ||
+	       memcmp(&a->tree_budget, &b->tree_budget, sizeof(a->tree_budget));
 }
 
 /* It is what the sandbox has from now on. */
@@ -142,7 +143,7 @@ static void on_steered(void *arg, int r, const struct warden_link_answer *a, con
 	struct err why = { 0 };
 
 	p->asked = false;
-	if (!p->op) { /* too late, or the sandbox is gone */
+	if (!p->op) { /* it timed out, or the sandbox is gone */
 		if (r == 0)
 			net_run_resteer(p->nets, p->number);
 		put_free(p);
@@ -173,12 +174,12 @@ static int check(struct sandbox *b, const struct net_request *request, struct er
 	if (b->state == SANDBOX_LOST)
 		return sandbox_lost(b, e);
 	if (b->swap || b->sleep || b->waking)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up",
+		return err_set(e, WHY_BUSY, -EBUSY, "sandbox '%s' is being restored, hibernated or woken up",
 			       b->request->name);
 	if (b->run && b->run->put)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "another change of its network is in progress");
+		return err_set(e, WHY_BUSY, -EBUSY, "another change of its network is in progress");
 	if (net_request_terminates(request) && !(b->secrets && b->secrets->ca_cert)) {
-		err_set(e, ERR_CONFLICT, -ENOKEY, "network: sandbox '%s' has no CA, which +terminate needs",
+		err_set(e, WHY_WRONG_STATE, -ENOKEY, "network: sandbox '%s' has no CA, which +terminate needs",
 			b->request->name);
 		err_remedy(e, "create a sandbox with a +terminate rule, or restore one as new with it");
 		return -ENOKEY;

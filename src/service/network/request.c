@@ -1,3 +1,4 @@
+/* Parses the network of a request. */
 #include "service/network/request.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
@@ -38,7 +39,7 @@ static int add_allow(struct net_request *w, const char *text, struct err *e)
 
 	if (*text == '@') {
 		if (strlen(text) < 2 || strlen(text) > NET_SET_NAME)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': invalid name of a set", text);
+			return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%.60s': invalid name of a set", text);
 		snprintf(whole, sizeof(whole), "%s", text);
 	} else {
 		n = net_rule_parse(text, &r, e);
@@ -184,7 +185,7 @@ static int check_rule(const struct net_conf *c, const char *text, struct err *e)
 
 	if (n < 0 || !is_private(&r, &what) || net_conf_private(c, &r))
 		return n;
-	err_set(e, ERR_DENIED, -EPERM, "network: '%.80s' is %s, which no sandbox may reach", text, what);
+	err_set(e, WHY_HOST_FORBIDS, -EPERM, "network: '%.80s' is %s, which no sandbox may reach", text, what);
 	err_remedy(e, "an administrator can allow it with `network_private` in the daemon's configuration");
 	return -EPERM;
 }
@@ -214,7 +215,8 @@ int net_request_check(const struct net_conf *c, const struct net_request *w, str
 		return 0;
 	if (c->closed && (w->mode == EGRESS_OPEN || w->mode == EGRESS_OBSERVE) &&
 	    !(w->mode == EGRESS_OBSERVE && net_conf_list(c, NET_CONF_OUTER, set))) {
-		err_set(e, ERR_DENIED, -EPERM, "network: mode '%s' is not allowed on this host", net_mode_name(w->mode));
+		err_set(e, WHY_HOST_FORBIDS, -EPERM, "network: mode '%s' is not allowed on this host",
+			net_mode_name(w->mode));
 		err_remedy(e, "list the allowed hosts: {\"allow\": [\"name\", …]}; or an administrator sets "
 			      "`network_open = yes`");
 		return -EPERM;
@@ -223,7 +225,7 @@ int net_request_check(const struct net_conf *c, const struct net_request *w, str
 		if (w->allow[i][0] != '@') {
 			r = check_rule(c, w->allow[i], e);
 		} else if (net_conf_set(c, w->allow[i] + 1, set) < 0) {
-			r = err_set(e, ERR_NOT_FOUND, -ENOENT, "network: unknown set '%.40s'", w->allow[i]);
+			r = err_set(e, WHY_NETWORK_SET_MISSING, -ENOENT, "network: unknown set '%.40s'", w->allow[i]);
 			err_remedy(e, "sets are `network_set` lines of the daemon's configuration");
 		}
 	}
@@ -237,8 +239,9 @@ static void write_budget(const struct egress_budget *b, const char *key, struct 
 	const struct {
 		const char *name;
 		uint64_t value;
-	} all[] = { { "bytes_out", b->bytes_out }, { "bytes_in", b->bytes_in },	  { "connections", b->connections },
-		    { "concurrent", b->concurrent }, { "bandwidth", b->bandwidth }, { "dns", b->dns },
+	} all[] = { { "bytes_out", b->bytes_out },	   { "bytes_in", b->bytes_in },
+		    { "connections", b->connections },	   { "concurrent", b->concurrent },
+		    { "bandwidth", b->bandwidth },	   { "dns", b->dns },
 		    { "requests_per_minute", b->requests } };
 
 	if (!has_budget(b))
@@ -334,7 +337,8 @@ bool net_request_policy(const struct net_conf *c, const struct net_request *w, s
 	to->budget = w->budget;
 	to->tree_budget = w->tree_budget;
 	to->privates = net_conf_list(c, NET_CONF_PRIVATE, to->private);
-	if (c->closed && (w->mode == EGRESS_OPEN || (w->mode == EGRESS_OBSERVE && !net_conf_list(c, NET_CONF_OUTER, set))))
+	if (c->closed &&
+	    (w->mode == EGRESS_OPEN || (w->mode == EGRESS_OBSERVE && !net_conf_list(c, NET_CONF_OUTER, set))))
 		return false;
 	to->mode = w->mode;
 	for (uint32_t i = 0; i < w->nallow; i++) {

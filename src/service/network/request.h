@@ -1,12 +1,12 @@
 /*
- * What a sandbox's network should be, as `network` of a create, a template or a PUT says it:
+ * The network of a sandbox, as `network` of a create, a template or a PUT describes it:
  *
  *	"none" | "open" | "observe" | {"mode": …, "allow": ["a.example", "10.1.0.0/16:5432", "@packages"],
  *	 "budget": {"bytes_out": "10M", …}, "tree_budget": {…}}
  *
- * Reading it looks at its form alone, so that what was stored can always be read again; whether the administrator lets
- * it be is net_request_check's, which everybody calls who asks for something new. What is told egress and the warden later is
- * never more than the configuration of that moment allows.
+ * Reading it checks its form alone, so that what was stored can always be read again; net_request_check() checks
+ * whether the administrator allows it, and is called for every new request. Egress and the warden never get more than
+ * the present configuration allows.
  */
 #pragma once
 #include <jansson.h>

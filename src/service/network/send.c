@@ -1,4 +1,4 @@
-/* What egress is told. */
+/* Encodes and sends the policies of sandboxes to egress. */
 #include "service/network/internal.h"
 
 #include <strings.h>

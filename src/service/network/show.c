@@ -1,8 +1,9 @@
-/* What GET …/network tells. */
+/* The answer of GET …/network. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "service/network/internal.h"
 #include "service/link/warden_link.h"
+#include "tier/tiers.h"
 
 static void write_time(struct json *j, const char *key, uint64_t ns)
 {
@@ -84,7 +85,7 @@ static void write_refusals(const struct sandbox *b, struct json *j)
 		else
 			jout_null(j, "pid");
 		jout_str(j, "command", *r->command ? r->command : NULL);
-		if (r->pid && b->request->spec->flags & SPEC_VM)
+		if (r->pid && tier_is_machine(b->request->spec->flags))
 			jout_bool(j, "claimed", true); /* the machine says so */
 		jout_str(j, "reason", r->reason);
 		jout_str(j, "rule", *r->rule ? r->rule : NULL);
@@ -136,7 +137,9 @@ void sandbox_net_write(const struct sandbox *b, bool why, struct json *j)
 static void kernel_rule(const struct sandbox *b, const struct net_addr *a, uint16_t port, char *rule, size_t size,
 			const char **reason)
 {
-	struct net_rule r = { .kind = NET_RULE_ADDR, .family = a->family, .prefix = a->family == 4 ? 32 : 128, .nports = 1 };
+	struct net_rule r = {
+		.kind = NET_RULE_ADDR, .family = a->family, .prefix = a->family == 4 ? 32 : 128, .nports = 1
+	};
 	const char *what = NULL;
 	char text[64];
 
@@ -163,8 +166,13 @@ static void on_denied(void *arg, int r, const struct warden_link_answer *w, cons
 		const struct steer_denied *d = &w->rep->denied[i];
 		struct net_addr a = { .family = d->family };
 		char rule[96];
-		struct egress_stream x = { .verdict = EGRESS_V_DENIED, .family = d->family, .port = d->port, .name = "",
-					   .rule = rule, .command = "", .secrets = "" };
+		struct egress_stream x = { .verdict = EGRESS_V_DENIED,
+					   .family = d->family,
+					   .port = d->port,
+					   .name = "",
+					   .rule = rule,
+					   .command = "",
+					   .secrets = "" };
 
 		memcpy(a.addr, d->addr, sizeof(a.addr));
 		memcpy(x.addr, d->addr, sizeof(x.addr));
@@ -172,11 +180,11 @@ static void on_denied(void *arg, int r, const struct warden_link_answer *w, cons
 		kernel_rule(b, &a, d->port, rule, sizeof(rule), &x.reason);
 		net_state_refuse(b->net, &x, now - d->ago_ms * 1000000ULL);
 	}
-	/* What the kernel cannot tell (any more) is no reason not to tell the rest. */
+	/* If the kernel's counters are missing, the rest is still shown. */
 	sandbox_tell(b->service, op, 0, NULL);
 }
 
-#define TELL_MS 100 /* a dead or busy egress does not hold up who asks */
+#define TELL_MS 100 /* a dead or busy egress does not delay the answer for longer */
 
 struct look {
 	struct sandbox_op *op;
@@ -232,4 +240,12 @@ void sandbox_net_look(struct sandbox *b, bool why, sandbox_done_fn *fn, void *ar
 		on_told(l);
 	else
 		uv_timer_start(&l->timer, on_late, TELL_MS, 0);
+}
+
+void sandbox_net_write_stat(const struct sandbox *b, struct json *j)
+{
+	static const struct egress_counts none;
+
+	jout_u64(j, "net_bytes", sandbox_net_bytes(b));
+	net_counts_write(b->net ? &b->net->counts : &none, "network", j);
 }

@@ -1,6 +1,7 @@
 /*
- * Whose a refused connection of a machine was. What is at the jail's end of it is cloche-vmm; who is at the other, the machine
- * alone knows, and says: `PID COMMAND` comes out of a pipe that its agent's link carries in. It may lie, and may never answer.
+ * Finds the process of a machine that a refused connection belongs to. The jail's end of the connection is
+ * cloche-vmm's; only the machine knows the other end, and answers `PID COMMAND` in a pipe that its agent's link carries
+ * in. The answer may be false, and may never come.
  */
 #include "base/base.h"
 #include "base/sys.h"
@@ -9,7 +10,7 @@
 
 #include <unistd.h>
 
-#define ANSWER_MS 2000 /* egress does not wait so long; then nobody does */
+#define ANSWER_MS 2000 /* egress does not wait so long, so the answer is dropped then */
 #define ASKED_MAX 8U /* of one machine, at once */
 
 struct vm_who {
@@ -34,7 +35,7 @@ static void on_closed(uv_handle_t *h)
 	free(q);
 }
 
-/* Clean: nothing of it is more than letters to anybody. */
+/* Masks control characters, so that the text is harmless in a terminal. */
 static uint32_t parse(struct vm_who *q, const char **ret_command)
 {
 	unsigned long pid;

@@ -1,3 +1,4 @@
+/* What a sandbox's network has used and refused. */
 #include "service/network/state.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -10,7 +11,7 @@ static char *copy(const char *text)
 	char *to = strdup(text);
 
 	if (!to)
-		abort(); /* short, and nothing else would go on either */
+		abort(); /* a short text: without memory for it, nothing else would work */
 	return to;
 }
 
@@ -56,7 +57,7 @@ void net_state_unref(struct net_state *s)
 	for (uint32_t i = 0; i < s->nobserved; i++)
 		free(s->observed[i]);
 	free(s->observed);
-	s->tree->refs--; /* who keeps trees looks after those nobody needs */
+	s->tree->refs--; /* the owner of the trees frees unused ones */
 	net_state_unref(s->forward);
 	free(s);
 }
@@ -131,8 +132,8 @@ int net_counts_text(const struct egress_counts *c, char *text, size_t size)
 	uint64_t v[FIELDS];
 
 	fields(c, v);
-	return snprintf(text, size, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, v[0], v[1], v[2],
-			v[3], v[4], v[5]);
+	return snprintf(text, size, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, v[0], v[1],
+			v[2], v[3], v[4], v[5]);
 }
 
 void net_counts_read(const char *text, struct egress_counts *ret)
@@ -274,7 +275,7 @@ void net_state_refuse(struct net_state *s, const struct egress_stream *x, uint64
 	s = net_state_now(s);
 	target_of(x, target, sizeof(target));
 	r = same_refusal(s, x, target, kernel_ns != 0);
-	if (r && kernel_ns) { /* it tells how often in all */
+	if (r && kernel_ns) { /* the kernel's counter is the total */
 		if (r->times != x->times)
 			r->at_ns = at;
 		r->times = x->times;
@@ -283,7 +284,9 @@ void net_state_refuse(struct net_state *s, const struct egress_stream *x, uint64
 	if (!r) {
 		r = &s->refusal[s->nrefusals++ % NET_REFUSALS];
 		refusal_done(r);
-		*r = (struct net_refusal){ .verdict = x->verdict, .port = x->port, .kernel = kernel_ns != 0, .private = is_private(x) };
+		*r = (struct net_refusal){
+			.verdict = x->verdict, .port = x->port, .kernel = kernel_ns != 0, .private = is_private(x)
+		};
 		r->first_ns = at;
 		r->target = copy(target);
 		r->rule = copy(x->rule);

@@ -1,6 +1,6 @@
 /*
- * What is known of a sandbox's network: what it has used, the names behind its synthetic addresses, what was refused of
- * late, what it would have needed. Kept by whoever needs it: the sandbox, and each that egress still tells of.
+ * The network state of a sandbox: what it has used, the names behind its synthetic addresses, recent refusals, and the
+ * rules that it would have needed. Referenced by the sandbox, and by each run that egress still reports on.
  */
 #pragma once
 #include <stdbool.h>
@@ -44,7 +44,7 @@ struct net_state {
 	struct net_tree *tree; /* referenced */
 	struct net_state *forward; /* what is counted counts there: it was replaced. Referenced */
 	struct egress_counts counts;
-	struct egress_counts copied; /* ->counts as they were when it began, of one that goes on */
+	struct egress_counts copied; /* ->counts at the beginning, of a sandbox that continues */
 	struct net_name *names; /* by index */
 	uint32_t nnames, names_room;
 	struct net_refusal refusal[NET_REFUSALS]; /* a ring */
@@ -75,7 +75,7 @@ void net_state_names_copy(struct net_state *s, const struct net_state *from);
 int net_state_names_write(const struct net_state *s, struct buf *to);
 void net_state_names_read(struct net_state *s, const char *text);
 
-/* @kernel_ns: when the kernel refused it itself, which is heard of late; 0: egress did, and tells at once. */
+/* @kernel_ns: when the kernel refused it itself, which is reported later; 0: egress did, and reports at once. */
 void net_state_refuse(struct net_state *s, const struct egress_stream *x, uint64_t kernel_ns);
 /* In mode observe: @rule was needed. */
 void net_state_observe(struct net_state *s, const char *rule);

@@ -15,7 +15,8 @@ TEST(what_egress_counts_is_added_for_the_sandbox_and_its_tree)
 	struct net_state *a = fresh(), *b = net_state_new(&tree);
 	struct egress_counts la = { 0 }, lb = { 0 };
 
-	net_state_count(a, &la, &(struct egress_counts){ .bytes_out = 5, .bytes_in = 7, .connections = 1, .concurrent = 1 });
+	net_state_count(a, &la,
+			&(struct egress_counts){ .bytes_out = 5, .bytes_in = 7, .connections = 1, .concurrent = 1 });
 	net_state_count(a, &la, &(struct egress_counts){ .bytes_out = 9, .bytes_in = 7, .connections = 1 });
 	net_state_count(b, &lb, &(struct egress_counts){ .bytes_out = 100, .dns = 3 });
 	CHECK_EQ(a->counts.bytes_out, 9);
@@ -42,8 +43,14 @@ TEST(what_is_told_of_one_that_was_replaced_counts_for_its_successor)
 	new->counts = new->copied = old->counts;
 	old->forward = net_state_ref(new);
 	net_state_count(old, &last, &(struct egress_counts){ .bytes_out = 15 });
-	net_state_refuse(old, &(struct egress_stream){ .verdict = EGRESS_V_DENIED, .name = "x.example", .rule = "", .reason = "no",
-						       .command = "", .port = 1, .times = 1 },
+	net_state_refuse(old,
+			 &(struct egress_stream){ .verdict = EGRESS_V_DENIED,
+						  .name = "x.example",
+						  .rule = "",
+						  .reason = "no",
+						  .command = "",
+						  .port = 1,
+						  .times = 1 },
 			 0);
 	CHECK_EQ(new->counts.bytes_out, 15);
 	CHECK_EQ(new->nrefusals, 1);
@@ -53,8 +60,9 @@ TEST(what_is_told_of_one_that_was_replaced_counts_for_its_successor)
 
 TEST(counts_are_the_same_after_the_store)
 {
-	const struct egress_counts c = { .bytes_out = UINT64_MAX, .bytes_in = 2, .connections = 3, .refused = 4, .dns = 5,
-					 .dns_refused = 6 };
+	const struct egress_counts c = {
+		.bytes_out = UINT64_MAX, .bytes_in = 2, .connections = 3, .refused = 4, .dns = 5, .dns_refused = 6
+	};
 	struct egress_counts back;
 	char text[160];
 
@@ -94,16 +102,28 @@ TEST(names_are_kept_by_number_and_carried_as_text)
 
 static struct egress_stream refusal(const char *name, uint16_t port, uint32_t times)
 {
-	return (struct egress_stream){ .verdict = EGRESS_V_DENIED, .name = name, .port = port, .times = times, .rule = "r.example",
-				       .reason = "not allowed", .command = "curl", .pid = 3 };
+	return (struct egress_stream){ .verdict = EGRESS_V_DENIED,
+				       .name = name,
+				       .port = port,
+				       .times = times,
+				       .rule = "r.example",
+				       .reason = "not allowed",
+				       .command = "curl",
+				       .pid = 3 };
 }
 
 TEST(the_last_refusals_are_kept_and_the_same_ones_folded)
 {
 	struct net_state *s = fresh();
-	struct egress_stream x = refusal("a.example", 443, 2), k = { .verdict = EGRESS_V_DENIED, .family = 4, .port = 80,
-								     .addr = { 10, 0, 0, 1 }, .name = "", .rule = "",
-								     .reason = "a private address", .command = "", .times = 5 };
+	struct egress_stream x = refusal("a.example", 443, 2), k = { .verdict = EGRESS_V_DENIED,
+								     .family = 4,
+								     .port = 80,
+								     .addr = { 10, 0, 0, 1 },
+								     .name = "",
+								     .rule = "",
+								     .reason = "a private address",
+								     .command = "",
+								     .times = 5 };
 	char name[32];
 
 	net_state_refuse(s, &x, 0);
@@ -111,7 +131,7 @@ TEST(the_last_refusals_are_kept_and_the_same_ones_folded)
 	net_state_refuse(s, &x, 0);
 	CHECK_EQ(s->nrefusals, 1);
 	CHECK_EQ(s->refusal[0].times, 5);
-	x.command = ""; /* nobody could say whose it was: no other one for that */
+	x.command = ""; /* the process is unknown: not another refusal for that */
 	x.pid = 0;
 	net_state_refuse(s, &x, 0);
 	CHECK_EQ(s->nrefusals, 1);
@@ -121,7 +141,7 @@ TEST(the_last_refusals_are_kept_and_the_same_ones_folded)
 	net_state_refuse(s, &k, 1000);
 	net_state_refuse(s, &k, 1001); /* the same once more, as the clock says: not another one */
 	CHECK_EQ(s->refusal[1].at_ns, 1000);
-	k.times = 9; /* the kernel tells how often in all */
+	k.times = 9; /* the kernel's counter is the total */
 	net_state_refuse(s, &k, 2000);
 	CHECK(s->refusal[1].first_ns == 1000 && s->refusal[1].at_ns == 2000);
 	CHECK_EQ(s->nrefusals, 2);

@@ -1,8 +1,11 @@
+/* Connects to servers inside sandboxes. */
 #include "service/port/port.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/link/warden_link.h"
+#include "service/sandbox/struct.h"
+#include "tier/tiers.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -12,15 +15,44 @@
 
 #define DIAL_MS 10000
 
-/* --- who may --- */
+/* --- access --- */
 
-struct port *port_find(const struct sandbox *b, uint16_t number)
+struct port {
+	struct port *next;
+	uint16_t number;
+	bool public, has_token;
+	uint8_t hash[32]; /* of the token's text */
+	uint64_t created_ns;
+};
+
+static struct port *port_find(const struct sandbox *b, uint16_t number)
 {
 	struct port *p = b->ports;
 
 	while (p && p->number != number)
 		p = p->next;
 	return p;
+}
+
+static struct port_view view_of(const struct port *p)
+{
+	return (struct port_view){ p->number, p->public, p->has_token, p->created_ns };
+}
+
+struct port_view port_view(const struct sandbox *b, uint16_t number)
+{
+	const struct port *p = port_find(b, number);
+
+	return p ? view_of(p) : (struct port_view){ .number = number };
+}
+
+unsigned ports_view(const struct sandbox *b, struct port_view ret[PORTS_MAX])
+{
+	unsigned n = 0;
+
+	for (const struct port *p = b->ports; p && n < PORTS_MAX; p = p->next)
+		ret[n++] = view_of(p);
+	return n;
 }
 
 static int store(const struct sandbox *b, const struct port *p, struct err *e)
@@ -57,14 +89,13 @@ static int room(const struct sandbox *b, struct err *e)
 		n++;
 	if (n < PORTS_MAX)
 		return 0;
-	err_set(e, ERR_QUOTA, -EDQUOT, "sandbox '%s' has reached its limit of %u public ports",
-		b->request->name, n);
+	err_set(e, WHY_LIMIT, -EDQUOT, "sandbox '%s' has reached its limit of %u public ports", b->request->name, n);
 	err_remedy(e, "DELETE a port that is not needed");
 	return -EDQUOT;
 }
 
 int port_set(struct sandbox *b, const struct who *who, uint16_t number, const struct port_request *request,
-	     char text[TOKEN_TEXT_MAX], struct port **ret, struct err *e)
+	     char text[TOKEN_TEXT_MAX], struct port_view *ret, struct err *e)
 {
 	struct port *old = port_find(b, number), *p = old;
 	struct port new = { .number = number, .created_ns = clock_real_ns() };
@@ -102,7 +133,7 @@ int port_set(struct sandbox *b, const struct who *who, uint16_t number, const st
 	}
 	*p = new;
 	note(b, who, "port.set", number, p);
-	*ret = p;
+	*ret = view_of(p);
 	return 0;
 }
 
@@ -125,11 +156,12 @@ int port_remove(struct sandbox *b, const struct who *who, uint16_t number, struc
 	return 0;
 }
 
-bool port_token_is(const struct port *p, const char *text)
+bool port_token_is(const struct sandbox *b, uint16_t number, const char *text)
 {
+	const struct port *p = port_find(b, number);
 	uint8_t hash[32];
 
-	if (!p->has_token)
+	if (!p || !p->has_token)
 		return false;
 	token_text_hash(text, hash);
 	return !CRYPTO_memcmp(hash, p->hash, sizeof(hash));
@@ -178,8 +210,8 @@ struct port_dial {
 	struct sandbox *sandbox; /* referenced */
 	uint16_t number;
 	bool v6; /* the second try */
-	bool asking; /* the warden, who will answer */
-	port_dialed_fn *fn; /* NULL: nobody wants to know any more */
+	bool asking; /* a request to the warden is pending */
+	port_dialed_fn *fn; /* NULL: it was cancelled */
 	void *arg;
 	int fd;
 	uv_poll_t *poll;
@@ -239,7 +271,7 @@ static void refused(struct port_dial *d, int errnum)
 		ask(d);
 		return;
 	}
-	err_set(&e, ERR_LOST, -errnum, "no server listens on port %u in sandbox '%s'", d->number,
+	err_set(&e, WHY_PORT_CLOSED, -errnum, "no server listens on port %u in sandbox '%s'", d->number,
 		d->sandbox->request->name);
 	err_remedy(&e, "start the server inside, on 127.0.0.1, ::1 or all addresses");
 	finish(d, &e);
@@ -339,7 +371,7 @@ static void on_broken(uv_timer_t *t)
 	struct port_dial *d = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_LOST, -EPIPE, "sandbox '%s' is not reachable at the moment", d->sandbox->request->name);
+	err_set(&e, WHY_SANDBOX_LOST, -EPIPE, "sandbox '%s' is not reachable at the moment", d->sandbox->request->name);
 	err_remedy(&e, "try again");
 	finish(d, &e);
 }
@@ -371,7 +403,7 @@ static void on_socket(void *arg, int r, const struct warden_link_answer *a, cons
 
 static void ask(struct port_dial *d)
 {
-	if (d->sandbox->request->spec->flags & SPEC_VM) {
+	if (tier_is_machine(d->sandbox->request->spec->flags)) {
 		if (reach_in(d) < 0)
 			uv_timer_start(d->timer, on_broken, 0, 0); /* not from within the call that asks */
 		return;
@@ -386,7 +418,7 @@ static void on_late(uv_timer_t *t)
 	struct port_dial *d = t->data;
 	struct err e = { 0 };
 
-	err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "port %u in sandbox '%s' did not accept a connection within %d s",
+	err_set(&e, WHY_PORT_SILENT, -ETIMEDOUT, "port %u in sandbox '%s' did not accept a connection within %d s",
 		d->number, d->sandbox->request->name, DIAL_MS / 1000);
 	err_remedy(&e, "the server inside may be busy: try again");
 	finish(d, &e);

@@ -1,6 +1,7 @@
 /*
- * Who used ports from outside, for the audit log: the first request of a port, and of who made it, at once; the others of
- * the minute that begins then together, at its end. So a page with a hundred pictures is two records and not a hundred.
+ * Use of ports from outside, for the audit log: the first request of a port and a client is recorded at once; the
+ * others within the following minute together, at its end. So a page with a hundred pictures is two records and not a
+ * hundred.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -9,7 +10,7 @@
 #include "service/internal.h"
 
 #define MINUTE_NS (60ULL * 1000000000ULL)
-#define USES_MAX 64U /* of a sandbox, at once; more: the oldest is told early */
+#define USES_MAX 64U /* of a sandbox, at the same time; more: the oldest is recorded early */
 
 struct port_use {
 	struct port_use *next; /* the newest is first */
@@ -17,14 +18,19 @@ struct port_use {
 	uint16_t number;
 	enum port_by by;
 	char token[ID_SIZE];
-	uint32_t more; /* requests that were not told yet */
+	uint32_t more; /* requests that were not recorded yet */
 };
 
 static void tell(struct sandbox *b, const struct port_use *u, uint32_t requests, const char *request_id)
 {
-	static const char *const by[] = { [PORT_BY_API] = "api", [PORT_BY_TOKEN] = "port_token", [PORT_BY_PUBLIC] = "public" };
-	struct audit_rec rec = { .kind = "port.use", .sandbox = b->id, .tenant = b->tenant->id,
-				 .token = u->token[0] ? u->token : NULL, .request_id = request_id };
+	static const char *const by[] = {
+		[PORT_BY_API] = "api", [PORT_BY_TOKEN] = "port_token", [PORT_BY_PUBLIC] = "public"
+	};
+	struct audit_rec rec = { .kind = "port.use",
+				 .sandbox = b->id,
+				 .tenant = b->tenant->id,
+				 .token = u->token[0] ? u->token : NULL,
+				 .request_id = request_id };
 	struct json *j = audit_begin(b->service->audit, &rec);
 
 	jout_u64(j, "port", u->number);
@@ -64,7 +70,9 @@ void port_used(struct sandbox *b, const struct who *who, uint16_t number, enum p
 	u = calloc(1, sizeof(*u));
 	if (!u)
 		abort();
-	*u = (struct port_use){ .next = b->port_uses, .until_ns = clock_real_ns() + MINUTE_NS, .number = number, .by = by };
+	*u = (struct port_use){
+		.next = b->port_uses, .until_ns = clock_real_ns() + MINUTE_NS, .number = number, .by = by
+	};
 	snprintf(u->token, sizeof(u->token), "%s", who->token);
 	b->port_uses = u;
 	b->service->port_uses++;

@@ -3,25 +3,25 @@
 #include "base/log.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/exec/exec.h"
 #include "service/template/pool.h"
 #include "service/internal.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
+#include "service/template/struct.h"
 
 /* --- delete --- */
 
 static void destroy(struct sandbox *b)
 {
-	sandbox_parts_lost(b, LOSS_DESTROYED); /* first: who holds its sockets holds its namespace */
+	sandbox_parts_lost(b, LOSS_DESTROYED); /* first: open sockets of it keep its namespace */
 	if (b->handle)
 		warden_link_call(b->service->warden, WARDEN_DESTROY, b->handle, 0, NULL, NULL, NULL);
 }
 
 /*
- * The row is gone: from now on whoever finds the sandbox ends it, so the answer need not wait for that, nor for waking
- * the warden. Its room is free before the answer, since the next request may stand behind this one. A daemon that
- * drains ends with its last answer: then the warden hears of it first.
+ * The row is gone: from now on every restart ends the sandbox, so the answer need not wait for that, nor for waking the
+ * warden. Its room is free before the answer, since the client's next request may need it. A daemon that drains ends
+ * with its last answer: then the request is sent to the warden first.
  */
 static void on_unstored(void *arg)
 {
@@ -49,7 +49,10 @@ void sandbox_delete(struct sandbox *b, const struct who *who, const char *kind, 
 	sandbox_set_state(b, SANDBOX_ENDING);
 	sandbox_unlist(b);
 	sandbox_parts_lost(b, LOSS_DELETED);
-	/* First the row: dying in between leaves a sandbox that nobody knows, and not one that seems to be lost. */
+	/*
+	 * First the row: a crash in between leaves a sandbox without a row, which is ended, and not one that seems to
+	 * be lost.
+	 */
 	op->r = sandboxes_delete(b->service->db, b->id, &op->err);
 	if (op->r == 0)
 		sandbox_note_state(b, &op->who, op->kind);
@@ -61,7 +64,11 @@ void sandbox_discard(struct sandbox *b, const char *why)
 {
 	const struct who daemon = { .tenant = b->tenant };
 	struct sandbox_op *op = sandbox_op_new(b, &daemon, NULL, NULL);
-	struct audit_rec rec = who_rec(&daemon, b->request->origin.pool[0] ? "pool.drop" : "template.drop");
+	const struct sandbox_origin *origin = &b->request->origin;
+	struct audit_rec rec = who_rec(&daemon, origin->run	? "run.over" :
+						origin->work	? "image.work_over" :
+						origin->pool[0] ? "pool.drop" :
+								  "template.drop");
 	struct json *j;
 
 	sandbox_set_state(b, SANDBOX_ENDING);
@@ -80,7 +87,7 @@ void sandbox_discard(struct sandbox *b, const char *why)
 
 /* --- pause, resume --- */
 
-/* Somebody called while it was being frozen: then that waits in there, and may be the last call for long. */
+/* A call came while it was being frozen: it waits inside, and may be the last call for long. */
 static bool used_again(const struct sandbox *b)
 {
 	return b->idle_paused && wall_now(b->service) - b->used_ns < b->request->idle.pause_ms * 1000000ULL;
@@ -96,9 +103,9 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 	if (r == 0 && b->handle == op->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED)) {
 		sandbox_set_state(b, pause ? SANDBOX_PAUSED : SANDBOX_RUNNING);
 		b->idle_paused = pause && !op->done;
-		free(b->memory_refused); /* of when it slept: that was told */
+		free(b->memory_refused); /* the reason from its last sleep was reported */
 		b->memory_refused = NULL;
-		exec_clock(b, pause);
+		b->service->commands->clock(b, pause);
 		sandbox_reattach(b);
 		sandbox_parts_reached(b);
 		r = sandbox_store(b, &op->err);
@@ -107,15 +114,16 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 		if (used_again(b))
 			sandbox_resume(b, &op->who, NULL, NULL);
 	} else if (r == 0) {
-		r = err_set(&op->err, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime");
+		r = err_set(&op->err, WHY_CHANGED_MEANWHILE, -ESRCH,
+			    "the sandbox was ended or restored in the meantime");
 		e = &op->err;
 	}
 	sandbox_tell(b->service, op, r, e);
 }
 
 /*
- * A warden that is at a seal refuses; one that nobody waits for any more (who asked for it died, or asked twice) leaves the
- * sandbox as it found it, and that may be frozen.
+ * During a seal the warden refuses. A seal whose caller is gone (it died, or asked twice) leaves the sandbox as it was
+ * before, which may be frozen.
  */
 static void on_thawed(void *arg, int r, const struct warden_link_answer *a, const struct err *e)
 {
@@ -231,7 +239,7 @@ void sandbox_stat(struct sandbox *b, sandbox_done_fn *fn, void *arg)
 int sandbox_ready(const struct sandbox *b, struct err *e)
 {
 	if (b->state == SANDBOX_HIBERNATED || b->sleep) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s", b->request->name,
+		err_set(e, WHY_SANDBOX_HIBERNATED, -EBUSY, "sandbox '%s' is %s", b->request->name,
 			b->sleep ? "being hibernated" : "hibernated");
 		err_remedy(e, "resume it first");
 		return -EBUSY;
@@ -239,15 +247,14 @@ int sandbox_ready(const struct sandbox *b, struct err *e)
 	if (b->state == SANDBOX_RUNNING || b->opened)
 		return 0;
 	if (b->state == SANDBOX_STOPPED) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is stopped", b->request->name);
+		err_set(e, WHY_SANDBOX_STOPPED, -EBUSY, "sandbox '%s' is stopped", b->request->name);
 		err_remedy(e, "start it first (`cloche start`, POST …/start)");
 		return -EBUSY;
 	}
 	if (b->state == SANDBOX_PAUSED) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is paused", b->request->name);
+		err_set(e, WHY_SANDBOX_PAUSED, -EBUSY, "sandbox '%s' is paused", b->request->name);
 		err_remedy(e, "resume it first");
 		return -EBUSY;
 	}
 	return sandbox_lost(b, e);
 }
-

@@ -1,10 +1,10 @@
+/* Stops and starts sandboxes whose files are on a disk. */
 #include "service/sandbox/disk.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/exec/exec.h"
 #include "service/internal.h"
 #include "service/link/warden_link.h"
 #include "store/note.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define AGAIN_MS 100
-#define TRIES 300U /* whoever has the disk lets go when its last process is gone */
+#define TRIES 300U /* the process that has the disk closes it when its last process is gone */
 #define OPEN_NS (5ULL * 1000000000ULL) /* without a call */
 #define AGAIN_MAX 16
 #define AGAIN_BYTES (64U * KIB) /* of one: it is kept, in memory and with its sandbox's row */
@@ -34,7 +34,7 @@ struct sandbox_starting {
 	bool open; /* for its files only */
 	unsigned tries;
 	uv_timer_t *timer;
-	struct start_op *ops; /* who waits for its start */
+	struct start_op *ops; /* callers that wait for its start */
 	int r;
 	struct err e;
 	struct turn_wait wait;
@@ -47,7 +47,7 @@ static void uncharge(struct sandbox *b)
 {
 	struct tenant_quota less = b->charged;
 
-	less.memory = less.cpu_milli = 0;
+	less.memory = less.cpu_milli = less.gpus = 0;
 	tenant_give(b->tenant, &b->charged);
 	tenant_force(b->tenant, &less);
 	b->charged = less;
@@ -88,19 +88,19 @@ static void on_ended(void *arg, int r, const struct warden_link_answer *a, const
 static int may_stop(const struct sandbox *b, struct err *e)
 {
 	if (!b->request->disk[0]) {
-		err_set(e, ERR_CONFLICT, -EINVAL, "sandbox '%s' has its files in memory: they would be gone",
+		err_set(e, WHY_FILES_IN_MEMORY, -EINVAL, "sandbox '%s' has its files in memory: they would be gone",
 			b->request->name);
 		err_remedy(e, "hibernate or delete it; only a sandbox with storage \"disk\" and isolation "
 			      "\"container\" can be stopped");
 		return -EINVAL;
 	}
 	if (b->state == SANDBOX_STOPPED || b->state == SANDBOX_LOST)
-		return b->starting && b->starting->ops
-			       ? err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being started", b->request->name)
-			       : 0;
+		return b->starting && b->starting->ops ?
+			       err_set(e, WHY_BUSY, -EBUSY, "sandbox '%s' is being started", b->request->name) :
+			       0;
 	if ((b->state != SANDBOX_RUNNING && b->state != SANDBOX_PAUSED) || b->sleep || b->waking || b->swap)
-		return err_set(e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, or changing its state", b->request->name,
-			       sandbox_state_name(b->state));
+		return err_set(e, WHY_WRONG_STATE, -EBUSY, "sandbox '%s' is %s, or changing its state",
+			       b->request->name, sandbox_state_name(b->state));
 	return 1;
 }
 
@@ -154,7 +154,7 @@ static void on_stored(void *arg)
 	free(x);
 }
 
-/* It was made for its files, and somebody wants all of it. */
+/* It was opened for its files, and now it is to be started. */
 static void become_running(struct sandbox *b, const struct who *who)
 {
 	b->opened = false;
@@ -229,15 +229,15 @@ void sandbox_start(struct sandbox *b, const struct who *who, sandbox_done_fn *fn
 	if (b->state == SANDBOX_RUNNING && !b->sleep && !b->waking)
 		r = 0;
 	else if (b->state != SANDBOX_STOPPED && b->state != SANDBOX_LOST) {
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is %s, not stopped", b->request->name,
+		r = err_set(&e, WHY_WRONG_STATE, -EBUSY, "sandbox '%s' is %s, not stopped", b->request->name,
 			    sandbox_state_name(b->state));
 		err_remedy(&e, "resume it");
 	} else if (!b->request->disk[0])
 		r = sandbox_lost(b, &e);
 	else if (b->swap && !x)
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being restored", b->request->name);
+		r = err_set(&e, WHY_BUSY, -EBUSY, "sandbox '%s' is being restored", b->request->name);
 	else if (b->service->draining)
-		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping");
+		r = err_set(&e, WHY_STOPPING, -ESHUTDOWN, "the daemon is stopping");
 	if (r == 1 && !x && b->opened) {
 		become_running(b, who);
 		begin_again(b);
@@ -336,7 +336,7 @@ int sandbox_again_check(const struct sandbox *b, const json_t *spec, struct err 
 		return -E2BIG;
 	}
 	if (again_bytes(b->service, b->tenant) + bytes > AGAIN_TENANT_BYTES) {
-		err_set(e, ERR_QUOTA, -EDQUOT,
+		err_set(e, WHY_LIMIT, -EDQUOT,
 			"restart: the commands of tenant '%s' take %llu bytes, which is the limit", b->tenant->id,
 			AGAIN_TENANT_BYTES);
 		err_remedy(e, "end commands that have `restart`, or delete their sandboxes");
@@ -372,28 +372,19 @@ void sandbox_again_drop(struct sandbox *b, const char *exec, const char *was)
 
 static void begin_again(struct sandbox *b)
 {
-	const struct who daemon = { .tenant = b->tenant };
 	json_t *list = b->request->again, *one;
 	size_t i;
 
 	json_array_foreach(list, i, one)
 	{
-		struct exec_request *w = NULL;
-		struct exec *x = NULL;
+		char id[ID_SIZE];
 		struct err e = { 0 };
-		int r = exec_request_parse(&b->service->o, b->request, json_object_get(one, "spec"), &w, &e);
 
-		if (r == 0) {
-			json_decref(w->again); /* it is in the list already */
-			w->again = NULL;
-			r = exec_new(b, &daemon, w, NULL, &x, &e);
-		}
-		if (r < 0) {
+		if (b->service->commands->again(b, json_object_get(one, "spec"), id, &e) < 0) {
 			log_warn("sandbox %s: cannot start a command again: %s", b->id, e.msg);
 			continue;
 		}
-		json_object_set_new(one, "exec", json_string(x->id));
-		exec_unref(x);
+		json_object_set_new(one, "exec", json_string(id));
 	}
 	if (json_array_size(list))
 		sandbox_store(b, NULL);
@@ -413,7 +404,7 @@ void sandbox_again_start_all(struct service *s)
 	}
 }
 
-/* --- disks nobody has --- */
+/* --- unused disks --- */
 
 struct disk_sweep {
 	struct service *s;
@@ -532,7 +523,7 @@ static void remove_disk(struct disk_sweep *d)
 	warden_link_call_layer(d->s->warden, WARDEN_DISK_REMOVE, 0, !loose, d->at, on_removed, x);
 }
 
-/* What has happened so far is stored: nobody comes back to it. */
+/* Everything up to now is stored: no row will use the disk again. */
 static void on_settled(void *arg)
 {
 	struct disk_sweep *d = arg;

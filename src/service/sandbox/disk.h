@@ -12,13 +12,13 @@ void sandbox_stop(struct sandbox *b, const struct who *who, sandbox_done_fn *fn,
 /* Made again on its disk; execs with `restart` are begun again. Started already: 0. */
 void sandbox_start(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg);
 /*
- * Of one that is stopped or lost: whether its files can be had now, or never. If not yet something is made that has them,
- * without commands, its state stays, and @w is told.
+ * For a sandbox that is stopped or lost: whether its files can be read now, or never. If not yet, a container for its
+ * files is made, without commands; the sandbox's state stays, and @w is called.
  */
 bool sandbox_open(struct sandbox *b, struct sandbox_waiter *w);
 /* Lets go of that. */
 void sandbox_close(struct sandbox *b);
-/* From the clock: closes what nobody uses. Whether there is more to do. */
+/* From the clock: closes those that are not used. Returns whether there is more to do. */
 bool sandbox_open_tick(struct sandbox *b, uint64_t now);
 
 /* Commands that are begun again with their sandbox, ->request->again: [{exec, spec}]. */
@@ -29,8 +29,9 @@ void sandbox_again_drop(struct sandbox *b, const char *exec, const char *was); /
 void sandbox_again_start_all(struct service *s);
 
 /*
- * Disks that nobody has are removed if something says that they may go, in a file of "notes" as with layers (service/checkpoint/layer.h): of one
- * in the making until its sandbox is stored, and of one whose sandbox has ended or goes on elsewhere. Any other is moved to the quarantine.
+ * An unused disk is removed if a file in "notes" says that it may go, as with layers (service/checkpoint/layer.h): the
+ * disk of a sandbox in the making until that is stored, and one whose sandbox has ended or continues with another. Any
+ * other is moved to the quarantine.
  */
 struct disk_sweep;
 int disk_sweep_new(struct service *s, struct disk_sweep **ret, struct err *e);

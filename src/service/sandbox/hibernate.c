@@ -5,9 +5,7 @@
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
 #include "service/sandbox/queue.h"
-#include "service/checkpoint/checkpoint.h"
-#include "service/exec/exec.h"
-#include "service/file/file.h"
+#include "service/checkpoint/struct.h"
 #include "service/state/json_read.h"
 #include "service/internal.h"
 #include "service/state/wall.h"
@@ -21,9 +19,10 @@
 #define QUIET_TRIES 5000U
 
 /*
- * Frozen first, so that nothing happens between its image and its end; its pipes are let go of before, so that what was
- * not read yet is in the image, and read once: from then on nobody reads them until it has ended, or goes on. Then the row
- * says that it sleeps, and when that is stored the sandbox is ended. Dying before leaves it as it was: the next one thaws it.
+ * Hibernates a sandbox. It is frozen first, so that nothing happens between its image and its end; its pipes are
+ * released before, so that unread output is in the image, and read once: they are not read again until it has ended, or
+ * continues. Then the row says that it sleeps, and when that is stored the sandbox is ended. A crash before leaves it
+ * as it was: the next API process thaws it.
  */
 struct sleep {
 	struct sandbox *b;
@@ -69,16 +68,16 @@ static void on_told(void *arg)
 	free(x);
 }
 
-/* It goes on as it was. */
+/* It continues as it was. */
 static void thaw(struct sleep *x)
 {
 	struct sandbox *b = x->b;
 
 	if (b->handle == x->handle && x->froze && b->state == SANDBOX_RUNNING) {
 		sandbox_thaw(b, false);
-		exec_clock(b, false);
+		b->service->commands->clock(b, false);
 	}
-	exec_take_up(b, b->handle == x->handle && x->let_go && b->link.poll);
+	b->service->commands->take_up(b, b->handle == x->handle && x->let_go && b->link.poll);
 	x->froze = x->let_go = false;
 }
 
@@ -100,6 +99,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	if (!c->memory)
 		sandbox_parts_lost(b, LOSS_REPLACED);
 	s->layers = c->chain->layers;
+	b->request->image_layers = c->image_layers;
 	memcpy(s->layer, c->chain->layer, sizeof(s->layer));
 	b->asleep = c->memory ? ASLEEP_MEMORY : ASLEEP_FILES;
 	sandbox_set_state(b, SANDBOX_HIBERNATED);
@@ -115,7 +115,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	agent_link_close(&b->link);
 	sandbox_parts_lost(b, LOSS_ASLEEP);
 	sandbox_drop_group(b);
-	less.memory = less.cpu_milli = 0;
+	less.memory = less.cpu_milli = less.gpus = 0;
 	less.checkpoint_bytes = c->size + c->memory_size;
 	tenant_give(b->tenant, &b->charged);
 	tenant_force(b->tenant, &less);
@@ -124,7 +124,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->memory_refused = TAKE_PTR(x->why);
 	free(b->cut);
 	b->cut = c->cut ? strdup(c->cut) : NULL;
-	sandbox_revive_over(b); /* who waits for the execs of its image need not any more */
+	sandbox_revive_over(b); /* callers that wait for the execs of its image need not any more */
 	r = sandbox_store(b, &x->e);
 	if (r == 0)
 		sandbox_note_state(b, &x->who, "sandbox.hibernate");
@@ -141,7 +141,7 @@ static void on_again(uv_timer_t *t)
 static void begin_later(struct sleep *x)
 {
 	if (x->steady_tries++ >= STEADY_TRIES) {
-		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY,
+		finish(x, err_set(&x->e, WHY_BUSY, -EBUSY,
 				  "execs of sandbox '%s' are starting, or their output is being read",
 				  x->b->request->name));
 		return;
@@ -153,7 +153,7 @@ static void begin_later(struct sleep *x)
 /* Of a frozen one: its agent has heard all that we said, and we know all that it has to say. */
 static bool is_steady(const struct sandbox *b)
 {
-	return !exec_any_between(b) && b->synced && agent_link_is_read(&b->link);
+	return !b->service->commands->any_between(b) && b->synced && agent_link_is_read(&b->link);
 }
 
 static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
@@ -165,7 +165,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 	if (c && b->handle == x->handle)
 		agent_link_read(&b->link);
 	if (c && b->handle == x->handle && b->missed) {
-		begin_later(x); /* nobody has that image: it is swept */
+		begin_later(x); /* that image has no owner: it is swept */
 		return;
 	}
 	if (c && b->handle == x->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED)) {
@@ -173,17 +173,18 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		return;
 	}
 	if (c) {
-		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime"));
+		finish(x, err_set(&x->e, WHY_CHANGED_MEANWHILE, -ESRCH,
+				  "the sandbox was ended or restored in the meantime"));
 		return;
 	}
 	x->e = *e;
-	/* Files were being read, or the agent was at something; or the warden is at a seal that nobody waits for any more. */
+	/* Files were being read, or the agent was busy; or the warden is at a seal whose caller is gone. */
 	if ((e->errnum == EAGAIN || e->errnum == EBUSY) && x->tries++ < TRIES) {
 		thaw(x);
 		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
 	} else if (e->kind == ERR_REFUSED && !x->must_carry && !x->why) {
 		x->why = strdup(e->msg);
-		checkpoint_make_hidden(b, &x->who, MEMORY_NO, NETWORK_DROP, on_sealed, x);
+		sandbox_parts_save(b, &x->who, MEMORY_NO, NETWORK_DROP, on_sealed, x);
 	} else {
 		finish(x, -(e->errnum ? e->errnum : EIO));
 	}
@@ -195,7 +196,7 @@ static bool is_there(struct sleep *x)
 
 	if (b->handle == x->handle && (b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED))
 		return true;
-	finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime"));
+	finish(x, err_set(&x->e, WHY_CHANGED_MEANWHILE, -ESRCH, "the sandbox was ended or restored in the meantime"));
 	return false;
 }
 
@@ -206,13 +207,13 @@ static void seal(struct sleep *x)
 {
 	struct sandbox *b = x->b;
 
-	if (!exec_any_read(b))
-		checkpoint_make_hidden(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
+	if (!b->service->commands->any_read(b))
+		sandbox_parts_save(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
 	else if (x->quiet_tries++ < QUIET_TRIES)
 		uv_timer_start(x->timer, on_quiet, QUIET_MS, 0);
 	else
-		finish(x, err_set(&x->e, ERR_CONFLICT, -EBUSY,
-				  "output of execs of sandbox '%s' is being written to disk", b->request->name));
+		finish(x, err_set(&x->e, WHY_BUSY, -EBUSY, "output of execs of sandbox '%s' is being written to disk",
+				  b->request->name));
 }
 
 static void on_quiet(uv_timer_t *t)
@@ -226,7 +227,7 @@ static void on_quiet(uv_timer_t *t)
 /* Nothing runs in it. */
 static void let_go(struct sleep *x)
 {
-	exec_let_go(x->b);
+	x->b->service->commands->let_go(x->b);
 	x->let_go = true;
 	x->quiet_tries = 0;
 	seal(x);
@@ -245,17 +246,18 @@ static void on_frozen(void *arg, int r, const struct warden_link_answer *a, cons
 	if (r < 0 && e)
 		x->e = *e;
 	if (r == 0 && (b->handle != x->handle || b->state != SANDBOX_RUNNING))
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime");
+		r = err_set(&x->e, WHY_CHANGED_MEANWHILE, -ESRCH, "the sandbox was ended or restored in the meantime");
 	if (r < 0) {
 		finish(x, r);
 		return;
 	}
 	STEP("hibernate.frozen");
 	x->froze = true;
-	exec_clock(b, true);
+	b->service->commands->clock(b, true);
 	agent_link_read(&b->link); /* all that it said before it was frozen */
 	if (b->handle != x->handle || b->state != SANDBOX_RUNNING) {
-		finish(x, err_set(&x->e, ERR_CONFLICT, -ESRCH, "the sandbox was ended or restored in the meantime"));
+		finish(x, err_set(&x->e, WHY_CHANGED_MEANWHILE, -ESRCH,
+				  "the sandbox was ended or restored in the meantime"));
 		return;
 	}
 	if (!is_steady(b)) {
@@ -271,7 +273,7 @@ static void begin(struct sleep *x)
 
 	if (!is_there(x))
 		return;
-	if (exec_any_between(b)) {
+	if (b->service->commands->any_between(b)) {
 		begin_later(x);
 		return;
 	}
@@ -292,7 +294,7 @@ static void hibernate_now(struct sandbox *b, const struct who *who, const struct
 	if (b->state == SANDBOX_LOST)
 		r = sandbox_lost(b, &e);
 	else if (b->sleep || b->swap || b->waking)
-		r = err_set(&e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being hibernated, woken up or restored",
+		r = err_set(&e, WHY_BUSY, -EBUSY, "sandbox '%s' is being hibernated, woken up or restored",
 			    b->request->name);
 	else if (b->state == SANDBOX_HIBERNATED)
 		r = 0;
@@ -316,9 +318,9 @@ static void hibernate_now(struct sandbox *b, const struct who *who, const struct
 	x->timer->data = x;
 	sandbox_ref(b);
 	b->sleep = x;
-	/* A worker that is there all the same, because somebody else has it, is waited for by who seals. */
+	/* A worker that another caller still uses is waited for by the seal. */
 	uv_timer_start(x->timer, on_again, b->files ? SETTLE_MS : 0, 0);
-	file_workers_drop(b);
+	sandbox_parts_resting(b);
 }
 
 struct hibernate_call {
@@ -401,13 +403,14 @@ int sandbox_request_again(const struct sandbox *b, struct sandbox_request **ret,
 	jout_object(&j, NULL);
 	sandbox_request_write(b->request, &j);
 	jout_end(&j);
-	r = jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox")
-			      : json_read_begin(text.data, text.len, &o, e);
+	r = jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox") :
+				json_read_begin(text.data, text.len, &o, e);
 	if (r == 0)
 		r = sandbox_request_parse(&b->service->o, o, true, &w, e);
 	if (r < 0)
 		return r;
 	w->spec->layers = b->request->spec->layers;
+	w->image_layers = b->request->image_layers;
 	memcpy(w->spec->layer, b->request->spec->layer, sizeof(w->spec->layer));
 	memcpy(w->checkpoint, b->request->checkpoint, sizeof(w->checkpoint));
 	w->origin = b->request->origin;

@@ -1,8 +1,8 @@
 /* Between the parts of service/sandbox/. */
 #pragma once
-#include "service/sandbox/sandbox.h"
+#include "service/sandbox/struct.h"
 
-/* Who waits for a sandbox: one caller, or several that asked for the same key. */
+/* A pending call on a sandbox: of one caller, or of several that asked for the same key. */
 struct sandbox_op {
 	struct sandbox_op *next;
 	struct sandbox *sandbox;
@@ -33,19 +33,17 @@ struct sandbox_op *sandbox_op_new(struct sandbox *b, const struct who *who, sand
 void sandbox_tell(struct service *s, struct sandbox_op *op, int r, const struct err *e);
 void sandbox_op_end(struct sandbox_op *op); /* at once */
 void sandbox_stand(struct sandbox *b); /* its agent says that it is up */
-void sandbox_give_up(struct sandbox *b, int r, const struct err *e); /* it will not stand */
+void sandbox_give_up(struct sandbox *b, int r, const struct err *e); /* it will not become ready */
 void sandbox_make_room(struct sandbox *b); /* its names, and what it was charged for, are others' */
 void sandbox_leave(struct sandbox *b); /* takes it out of everything and lets go of it */
 struct tenant_quota sandbox_quota(const struct sandbox_request *w);
-
-/* template/pool_take.c: 1 and a referenced one that was ready, stored with the turn; then @request is taken over. 0: there is none */
-int sandbox_from_pool(struct service *s, const struct who *who, struct sandbox_request *request, struct sandbox **ret,
-		      struct err *e);
+/* one that was made ahead, and was not counted for its tenant: -EDQUOT */
+int sandbox_count(struct sandbox *b, struct err *e);
 
 /* revive.c */
 void sandbox_revive_ask(struct sandbox *b); /* its agent is there: ask for them already, where that can be */
 void sandbox_revive(struct sandbox *b); /* it is stored: execs of its memory image get their rows, and are asked for */
-void sandbox_revive_over(struct sandbox *b); /* its agent has told all it has, or will not */
+void sandbox_revive_over(struct sandbox *b); /* its agent has listed all execs, or will not */
 void sandbox_restored(struct sandbox *b); /* ->restored says what was done */
 
 /* hibernate.c */
@@ -58,7 +56,10 @@ void sandbox_tell_waiters(struct sandbox *b, int r, const struct err *e);
 /* Whether it is so now. One that is not in the table is a bug of ours: test builds abort, others log it and refuse. */
 bool sandbox_set_state(struct sandbox *b, enum sandbox_state to);
 enum sandbox_state sandbox_load_state(struct sandbox *b, const char *name); /* as its row has it */
-/* The audit record and the event of the change that it has just made: behind what they tell of, and what is stored. */
+/*
+ * The audit record and the event of the change that it has just made: after those of its cause, and after what is
+ * stored.
+ */
 void sandbox_note_state(struct sandbox *b, const struct who *who, const char *kind);
 void sandbox_note_update(struct sandbox *b, const struct who *who);
 

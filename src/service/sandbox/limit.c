@@ -1,3 +1,4 @@
+/* Changes the limits of a sandbox. */
 #include "service/sandbox/limit.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -6,6 +7,7 @@
 #include "service/sandbox/queue.h"
 #include "service/internal.h"
 #include "service/link/warden_link.h"
+#include "tier/tiers.h"
 
 struct limiting {
 	struct sandbox *b;
@@ -110,7 +112,8 @@ static void in_force(struct limiting *x)
 		settle(x);
 	if (r == 0)
 		sandbox_note_update(b, &x->who);
-	else if (x->handle) /* the warden has set them: to go back might fail as well, since what is in use may have grown */
+	else if (
+		x->handle) /* the warden has set them: to go back might fail as well, since what is in use may have grown */
 		err_wrap(&x->e, r,
 			 "the new limits are in effect, but not stored: they are lost when the daemon restarts");
 	finish(x, r);
@@ -124,7 +127,7 @@ static void on_limited(void *arg, int r, const struct warden_link_answer *a, con
 	if (r < 0 && e)
 		x->e = *e;
 	if (r == 0 && (x->b->handle != x->handle || x->b->state == SANDBOX_ENDING))
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was ended or restored in the meantime",
+		r = err_set(&x->e, WHY_CHANGED_MEANWHILE, -ESRCH, "sandbox '%s' was ended or restored in the meantime",
 			    x->b->request->name);
 	if (r < 0)
 		finish(x, r);
@@ -139,12 +142,10 @@ static int may(const struct limiting *x, struct err *e)
 	const bool disk = x->l.disk && x->l.disk != s->limits.disk;
 
 	if (b->state == SANDBOX_ENDING)
-		return err_set(e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted in the meantime", b->request->name);
-	if (s->flags & SPEC_VM) {
-		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the limits of a virtual machine cannot be changed");
-		err_remedy(e, "make another sandbox");
+		return err_set(e, WHY_CHANGED_MEANWHILE, -ESRCH, "sandbox '%s' was deleted in the meantime",
+			       b->request->name);
+	if (tier_needs(tier_of(s->flags), TIER_LIMITS, e) < 0)
 		return -EOPNOTSUPP;
-	}
 	if (b->state == SANDBOX_LOST && !b->request->disk[0])
 		return sandbox_lost(b, e);
 	if (disk && b->state != SANDBOX_HIBERNATED) {
@@ -222,7 +223,7 @@ void sandbox_limit_again(struct sandbox *b)
 				       .pids = request->pids,
 				       .cpu_milli = request->cpu_milli };
 
-	if (b->request->spec->flags & SPEC_VM || !(l.memory || l.pids || l.cpu_milli))
+	if (tier_needs(tier_of(b->request->spec->flags), TIER_LIMITS, NULL) < 0 || !(l.memory || l.pids || l.cpu_milli))
 		return;
 	sandbox_ref(b);
 	warden_link_limits(b->service->warden, b->handle, &l, on_again, b);

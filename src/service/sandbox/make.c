@@ -11,14 +11,15 @@
 #include "service/internal.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
+#include "tier/tiers.h"
 
 #include <sys/random.h>
 
-/* --- who waits --- */
+/* --- pending calls --- */
 
 /*
- * Its client has the answer, and what it asks next has some way to go: until then a warm process that was restored just now
- * wakes up. Earlier it would be on a processor that somebody else needs for the answer.
+ * Wakes a warm process that was just restored. The client has its answer, and its next request takes a while to come.
+ * Earlier, the process would occupy a processor that is needed for the answer.
  */
 static void wake(const struct sandbox_op *op)
 {
@@ -36,8 +37,7 @@ void sandbox_op_end(struct sandbox_op *op)
 	if (op->made) {
 		op->made(op->arg, op->r < 0 ? NULL : op->sandbox, op->found, e);
 		wake(op);
-	}
-	else if (op->done)
+	} else if (op->done)
 		op->done(op->arg, op->r, e);
 	if (op->sandbox)
 		sandbox_unref(op->sandbox);
@@ -62,7 +62,7 @@ struct sandbox_op *sandbox_op_new(struct sandbox *b, const struct who *who, sand
 	struct sandbox_op *op = calloc(1, sizeof(*op));
 
 	if (!op)
-		abort(); /* a few hundred bytes: nothing would go on */
+		abort(); /* a few hundred bytes: without them nothing would work */
 	op->sandbox = b;
 	if (b) {
 		sandbox_ref(b);
@@ -93,7 +93,7 @@ int idem_answer(struct service *s, const struct tenant *t, const char *key, cons
 	if (r <= 0)
 		return r;
 	if (memcmp(row.body, body, sizeof(row.body)))
-		return err_set(e, ERR_CONFLICT, -EEXIST, "this Idempotency-Key was used for another request");
+		return err_set(e, WHY_KEY_REUSED, -EEXIST, "this Idempotency-Key was used for another request");
 	*ret = row.answer;
 	return 1;
 }
@@ -130,7 +130,7 @@ static void tell_makers(struct sandbox *b, int r, const struct err *e)
 	}
 }
 
-/* It will not stand. */
+/* It will not become ready. */
 void sandbox_give_up(struct sandbox *b, int r, const struct err *e)
 {
 	const struct sandbox_maker *m = b->maker;
@@ -146,6 +146,18 @@ void sandbox_give_up(struct sandbox *b, int r, const struct err *e)
 		m->failed(b->maker_arg, b, r, e);
 	tell_makers(b, r, e);
 	sandbox_leave(b);
+}
+
+/* Of the audit record. */
+static const char *kind_made(const struct sandbox *b)
+{
+	if (!b->pooled)
+		return "sandbox.create";
+	if (b->request->origin.run)
+		return "run.sandbox";
+	if (b->request->origin.work)
+		return "image.work";
+	return b->request->origin.pool[0] ? "pool.fill" : "template.fill";
 }
 
 int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
@@ -168,7 +180,7 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 	}
 	sandbox_parts_entered(b);
 	sandbox_revive(b);
-	r = sandbox_parts_start(b, e); /* behind those that go on: numbers are theirs already */
+	r = sandbox_parts_start(b, e); /* behind execs that continue, which have their numbers already */
 	if (r < 0) {
 		sandbox_parts_lost(b, LOSS_UNDONE);
 		sandboxes_delete(b->service->db, b->id, NULL);
@@ -182,10 +194,7 @@ int sandbox_enter(struct sandbox *b, const struct who *who, struct err *e)
 		b->group_uid = 1 + USER_ID; /* there may be a warm process in it */
 	if (b->request->memory && b->group < 0 && !group_later)
 		sandbox_ask_for_group(b); /* the first exec is likely to come soon */
-	sandbox_note_state(b, who,
-			   !b->pooled			? "sandbox.create"
-			   : b->request->origin.pool[0] ? "pool.fill"
-							: "template.fill");
+	sandbox_note_state(b, who, kind_made(b));
 	sandbox_parts_noted(b, who);
 	return 0;
 }
@@ -251,7 +260,7 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 	struct err why = { 0 };
 
 	sandbox_parts_answered(b);
-	if (spec->flags & SPEC_VM)
+	if (tier_is_machine(spec->flags))
 		warden_link_call(b->service->warden, WARDEN_MACHINES, 0, 0, NULL, on_machines, b->service);
 	if (e)
 		why = *e;
@@ -272,7 +281,7 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 			sandbox_revive_ask(b);
 		}
 	} else if (!why.msg[0]) {
-		err_set(&why, ERR_LOST, r, "the warden has ended");
+		err_set(&why, WHY_SERVICE_LOST, r, "the warden has ended");
 	} else {
 		r = sandbox_parts_refused(b, r, &why);
 	}
@@ -281,14 +290,20 @@ static void on_created(void *arg, int r, const struct warden_link_answer *a, con
 	sandbox_unref(b);
 }
 
+/* No caller waits for it. */
+static bool is_ahead(const struct sandbox_request *w)
+{
+	return w->origin.ready && (!w->origin.run || w->origin.ahead);
+}
+
 static int room_for(struct service *s, const struct sandbox_request *request, struct err *e)
 {
-	int r = s->draining ? err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping") : service_room(s, e);
+	int r = s->draining ? err_set(e, WHY_STOPPING, -ESHUTDOWN, "the daemon is stopping") : service_room(s, e);
 
 	if (r < 0)
 		return r;
-	while (s->o.sandboxes_max && s->sandboxes.count >= s->o.sandboxes_max && !request->origin.ready)
-		if (!pool_yield(s, NULL))
+	while (s->o.sandboxes_max && s->sandboxes.count >= s->o.sandboxes_max && !is_ahead(request))
+		if (!sandbox_parts_yield(s, NULL))
 			break;
 	if (!s->o.sandboxes_max || s->sandboxes.count < s->o.sandboxes_max)
 		return 0;
@@ -300,12 +315,26 @@ static int room_for(struct service *s, const struct sandbox_request *request, st
 struct tenant_quota sandbox_quota(const struct sandbox_request *w)
 {
 	const struct spec_limits *l = &w->spec->limits;
-	struct tenant_quota q = { .sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk };
+	struct tenant_quota q = {
+		.sandboxes = 1, .cpu_milli = l->cpu_milli, .memory = l->memory, .disk = l->disk, .gpus = w->gpu_count
+	};
 
 	/* A machine of a checkpoint: besides what it writes there is its memory as it was, as long as it lives. */
-	if (w->spec->flags & SPEC_VM && w->spec->layers)
+	if (tier_is_machine(w->spec->flags) && w->spec->layers > w->image_layers)
 		q.memory = l->memory > UINT64_MAX / 2 ? UINT64_MAX : 2 * l->memory;
 	return q;
+}
+
+int sandbox_count(struct sandbox *b, struct err *e)
+{
+	const struct tenant_quota quota = sandbox_quota(b->request);
+	int r = tenant_take(b->tenant, &quota, e);
+
+	while (r == -EDQUOT && sandbox_parts_yield(b->service, b->tenant))
+		r = tenant_take(b->tenant, &quota, e);
+	if (r == 0)
+		b->charged = quota;
+	return r;
 }
 
 /* In the lists, and counted. One that is to take another's place has neither name nor key, and is not counted. */
@@ -314,10 +343,13 @@ static int claim(struct sandbox *b, const struct sandbox_plan *p, struct err *e)
 	struct tenant_quota quota = sandbox_quota(b->request);
 	int r;
 
+	if (is_ahead(b->request) && b->request->origin.run)
+		quota = (struct tenant_quota){ 0 }; /* the daemon's own idea: it counts when it is used */
 	if (p->stand_in)
-		quota = (struct tenant_quota){ .memory = p->counted ? quota.memory : 0, .disk = p->counted ? quota.disk : 0 };
+		quota = (struct tenant_quota){ .memory = p->counted ? quota.memory : 0,
+					       .disk = p->counted ? quota.disk : 0 };
 	r = p->stand_in && !p->counted ? 0 : tenant_take(b->tenant, &quota, e);
-	while (r == -EDQUOT && !b->pooled && pool_yield(b->service, b->tenant))
+	while (r == -EDQUOT && !is_ahead(b->request) && sandbox_parts_yield(b->service, b->tenant))
 		r = tenant_take(b->tenant, &quota, e);
 	if (r < 0)
 		return r;
@@ -332,7 +364,7 @@ static int claim(struct sandbox *b, const struct sandbox_plan *p, struct err *e)
 	return r;
 }
 
-/* Forks of one sandbox have its tree, one that goes on keeps its own. */
+/* Forks of one sandbox have its tree, and a sandbox that continues keeps its own. */
 static int tree_new(const struct sandbox_plan *p, uint64_t *ret)
 {
 	uint64_t tree = p->like ? p->like->tree : p->tree;
@@ -375,8 +407,8 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 	b->created_ns = b->used_ns = wall_now(b->service);
 	b->expires_ns = request->timeout_ms ? b->created_ns + request->timeout_ms * 1000000ULL : 0;
 	r = id_new(b->id, sizeof(b->id));
-	/* What nobody asked for is not to stay. */
-	if (r == 0 && request->spec->flags & SPEC_DISK && !(request->spec->flags & SPEC_VM) && !request->disk[0] &&
+	/* A disk that no request asked for is not kept. */
+	if (r == 0 && request->spec->flags & SPEC_DISK && !tier_is_machine(request->spec->flags) && !request->disk[0] &&
 	    (!p->stand_in || p->like))
 		r = id_new(request->disk, sizeof(request->disk));
 	if (r == 0 && request->disk[0] && !request->disk_again)
@@ -399,7 +431,7 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 	}
 	sandbox_ref(b); /* the call's */
 	request_spec(request, &spec);
-	spec.tenant = p->tenant->number;
+	spec.tenant = p->shared ? 0 : p->tenant->number;
 	if (request->memory)
 		spec.flags |= SPEC_MEMORY | (p->many ? SPEC_MANY : 0);
 	if (p->once)
@@ -430,7 +462,7 @@ void sandbox_create(struct service *s, const struct who *who, struct sandbox_req
 	int r = 0;
 
 	op->made = fn;
-	if (!request->origin.ready)
+	if (!is_ahead(request))
 		s->called_ns = clock_mono_ns();
 	if (there) {
 		op->found = true;
@@ -453,7 +485,7 @@ void sandbox_create(struct service *s, const struct who *who, struct sandbox_req
 		if (r == 0)
 			r = sandbox_parts_check(s, who->tenant, request, &e);
 		if (r == 0)
-			r = sandbox_from_pool(s, who, request, &op->sandbox, &e);
+			r = sandbox_parts_take(s, who, request, &op->sandbox, &e);
 		if (r == 0) {
 			r = sandbox_begin(s, &(struct sandbox_plan){ .tenant = who->tenant, .request = request },
 					  &there, &e);
@@ -469,4 +501,3 @@ void sandbox_create(struct service *s, const struct who *who, struct sandbox_req
 	}
 	sandbox_tell(s, op, r < 0 ? r : 0, &e);
 }
-

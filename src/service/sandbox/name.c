@@ -26,7 +26,7 @@ void sandbox_unlist(struct sandbox *b)
 
 static int taken(const char *name, struct err *e)
 {
-	err_set(e, ERR_CONFLICT, -EEXIST, "the name '%s' is already in use", name);
+	err_set(e, WHY_NAME_TAKEN, -EEXIST, "the name '%s' is already in use", name);
 	err_remedy(e, "use another name, or delete that sandbox; a key (--key, `key`) is get-or-create");
 	return -EEXIST;
 }
@@ -104,7 +104,7 @@ struct sandbox *sandbox_find(struct service *s, const struct who *who, const cha
 		b = map_get(&s->names, key);
 	}
 	if (!b || !sandbox_seen(b)) {
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "no sandbox '%.64s'", id);
+		err_set(e, WHY_SANDBOX_MISSING, -ENOENT, "no sandbox '%.64s'", id);
 		err_remedy(e, "`cloche ls` (GET /v1/sandboxes) lists the sandboxes");
 		return NULL;
 	}

@@ -88,6 +88,11 @@ void sandbox_parts_reached(struct sandbox *b)
 	ANNOUNCE(b->service, reached, b);
 }
 
+void sandbox_parts_found(struct sandbox *b, struct exec *x)
+{
+	ANNOUNCE(b->service, found, b, x);
+}
+
 void sandbox_parts_moved(struct sandbox *b, struct sandbox *from)
 {
 	ANNOUNCE(b->service, moved, b, from);
@@ -156,4 +161,55 @@ void sandbox_parts_ended(struct sandbox *b)
 void sandbox_parts_freed(struct sandbox *b)
 {
 	ANNOUNCE(b->service, freed, b);
+}
+
+void sandbox_parts_unblocked(struct sandbox *b)
+{
+	ANNOUNCE(b->service, unblocked, b);
+}
+
+void sandbox_parts_writable(struct sandbox *b, enum sandbox_usr whose, int r, const struct err *e)
+{
+	ANNOUNCE(b->service, writable, b, whose, r, e);
+}
+
+void sandbox_parts_resting(struct sandbox *b)
+{
+	ANNOUNCE(b->service, resting, b);
+}
+
+void sandbox_parts_save(struct sandbox *b, const struct who *who, enum memory_request memory,
+			enum network_request network, checkpoint_fn *fn, void *arg)
+{
+	ANNOUNCE(b->service, save, b, who, memory, network, fn, arg);
+}
+
+int sandbox_parts_take(struct service *s, const struct who *who, struct sandbox_request *request, struct sandbox **ret,
+		       struct err *e)
+{
+	int r = 0;
+
+	ASK(r, s, take, s, who, request, ret, e);
+	return r;
+}
+
+bool sandbox_parts_yield(struct service *s, const struct tenant *t)
+{
+	for (const struct sandbox_part *const *p = s->parts; *p; p++)
+		if ((*p)->yield && (*p)->yield(s, t))
+			return true;
+	return false;
+}
+
+int sandbox_parts_based(struct service *s, const char *checkpoint, struct err *e)
+{
+	int r = 0;
+
+	ASK(r, s, based, s, checkpoint, e);
+	return r;
+}
+
+void sandbox_parts_images_changed(struct service *s)
+{
+	ANNOUNCE(s, images_changed, s);
 }

@@ -1,7 +1,9 @@
+/* Does the changes of a sandbox one after the other. */
 #include "service/sandbox/queue.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "service/internal.h"
+#include "service/sandbox/struct.h"
 
 #define LOOK_MS 5
 #define WAIT_S 60ULL
@@ -49,15 +51,16 @@ static void on_look(uv_timer_t *t)
 	int r = 0;
 
 	if (b->state == SANDBOX_ENDING)
-		r = err_set(&e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted in the meantime", b->request->name);
+		r = err_set(&e, WHY_CHANGED_MEANWHILE, -ESRCH, "sandbox '%s' was deleted in the meantime",
+			    b->request->name);
 	else if (b->service->draining)
-		r = err_set(&e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping");
+		r = err_set(&e, WHY_STOPPING, -ESHUTDOWN, "the daemon is stopping");
 	else if (b->queue == q && !is_busy(b))
 		r = 0;
 	else if (clock_mono_ns() < q->end_ns)
 		return;
 	else
-		r = err_set(&e, ERR_CONFLICT, -EBUSY,
+		r = err_set(&e, WHY_BUSY, -EBUSY,
 			    "sandbox '%s' has been in the middle of a restore, hibernation, wake, checkpoint or change "
 			    "of limits for %llu s",
 			    b->request->name, WAIT_S);

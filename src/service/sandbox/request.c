@@ -1,9 +1,15 @@
+/* Parses and writes the request for a sandbox. */
 #include "service/sandbox/request.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "proto/frame.h"
 
+#include "oci/name.h"
 #include "service/state/json_read.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include "tier/tiers.h"
 
 void kv_done(struct kv *k)
 {
@@ -30,16 +36,22 @@ int kv_copy(struct kv *to, const struct kv *from)
 	return 0;
 }
 
+bool env_name_ok(const char *name, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)name[i] < 33 || name[i] == 127 || name[i] == '=')
+			return false;
+	return n && n <= KV_NAME_MAX;
+}
+
 static int check_key(const char *key, const char *what, bool env, struct err *e)
 {
-	if (!*key || strlen(key) > 256)
-		return err_set(e, ERR_INVALID, -EINVAL, "'%s': names must have 1 to 256 bytes", what);
+	if (!*key || strlen(key) > KV_NAME_MAX)
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%s': names must have 1 to 256 bytes", what);
 	if (strchr(key, '='))
-		return err_set(e, ERR_INVALID, -EINVAL, "'%s': the name '%.60s' contains a '='", what, key);
-	for (const char *p = key; env && *p; p++)
-		if ((unsigned char)*p < 33 || *p == 127)
-			return err_set(e, ERR_INVALID, -EINVAL, "'%s': a name contains a space or control character",
-				       what);
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%s': the name '%.60s' contains a '='", what, key);
+	if (env && !env_name_ok(key, strlen(key)))
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'%s': a name contains a space or control character", what);
 	return 0;
 }
 
@@ -56,13 +68,14 @@ int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct k
 	if (!k.item)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for '%s'", what);
 	memcpy(&walk, &o, sizeof(walk)); /* the library's walk takes no const, and changes nothing */
-	json_object_foreach(walk, key, v) {
+	json_object_foreach(walk, key, v)
+	{
 		const char *text = json_string_value(v);
 		size_t n = strlen(key);
 
 		r = check_key(key, what, env, e);
 		if (r == 0 && !text)
-			r = err_set(e, ERR_INVALID, -EINVAL, "'%s': '%.60s' must be a string", what, key);
+			r = err_set(e, WHY_BAD_FIELD, -EINVAL, "'%s': '%.60s' must be a string", what, key);
 		if (r == 0 && !env && strlen(text) > 4096)
 			r = err_set(e, ERR_INVALID, -E2BIG, "'%s': '%.60s' must be at most 4096 bytes", what, key);
 		if (r < 0)
@@ -153,9 +166,11 @@ int user_parse_ids(const char *text, struct user_request *ret, struct err *e)
 	int r = user_parse(text, &u, e);
 
 	if (r == 0 && u.named)
-		r = err_set(e, ERR_INVALID, -EINVAL,
-			    "'user' must be user, root, \"UID\" or \"UID:GID\" up to 65535 for a sandbox (got '%.40s'); "
-			    "only an exec accepts other names", text);
+		r = err_set(
+			e, ERR_INVALID, -EINVAL,
+			"'user' must be user, root, \"UID\" or \"UID:GID\" up to 65535 for a sandbox (got '%.40s'); "
+			"only an exec accepts other names",
+			text);
 	if (r == 0)
 		*ret = u;
 	return r;
@@ -191,6 +206,47 @@ static void read_mounts(struct json_read *j, struct sandbox_spec *s)
 		put_path(j, "mounts", target, to->dst);
 		to->read_only = ro;
 	}
+}
+
+static bool gpus_ok(const char *text)
+{
+	if (!strncmp(text, "any:", 4))
+		return text[4] >= '1' && text[4] <= '9' && strspn(text + 4, "0123456789") == strlen(text + 4) &&
+		       strlen(text + 4) <= 2;
+	return *text &&
+	       strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-,:") == strlen(text);
+}
+
+static void read_devices(struct json_read *j, struct sandbox_request *w)
+{
+	const json_t *list = json_read_array(j, "devices", DEVICE_NAMES);
+	struct sandbox_spec *s = w->spec;
+	const char *gpus = NULL;
+
+	for (size_t i = 0; list && j->r == 0 && i < json_array_size(list); i++) {
+		const char *name = json_string_value(json_array_get(list, i));
+
+		if (!name || strlen(name) >= DEVICE_NAME ||
+		    strlen(name) != json_string_length(json_array_get(list, i)) ||
+		    (strncmp(name, "/dev/", 5) && (name[0] == '/' || !strchr(name, '/') || !strchr(name, '='))))
+			json_read_bad(j, "devices", "must be names of devices: VENDOR/CLASS=NAME, or /dev/NODE");
+		else
+			snprintf(s->device[s->ndevices++], DEVICE_NAME, "%s", name);
+	}
+	if (json_read_str(j, "gpus", &gpus, sizeof(w->gpus) - 1) && gpus) {
+		if (gpus_ok(gpus))
+			snprintf(w->gpus, sizeof(w->gpus), "%s", gpus);
+		else
+			json_read_bad(
+				j, "gpus",
+				"must be \"all\", \"any\", \"any:2\", or numbers or UUIDs with commas between them");
+	}
+	json_read_bool(j, "gpus_shared", &w->gpus_shared);
+}
+
+static bool has_tail(const struct sandbox_request *w)
+{
+	return w->spec->nmounts || w->spec->ntmpfs || w->spec->ndevices || w->gpus[0];
 }
 
 static void read_tmpfs(struct json_read *j, bool admin, struct sandbox_spec *s)
@@ -278,8 +334,10 @@ static void read_limits(const struct service_opts *o, struct json_read *j, bool 
 	const struct {
 		const char *key;
 		uint64_t value, max;
-	} bounds[] = { { "cpus", l->cpu_milli, o->cpu_milli_max }, { "memory", l->memory, o->memory_max },
-		       { "disk", l->disk, o->disk_max },	   { "pids", l->pids, o->pids_max },
+	} bounds[] = { { "cpus", l->cpu_milli, o->cpu_milli_max },
+		       { "memory", l->memory, o->memory_max },
+		       { "disk", l->disk, o->disk_max },
+		       { "pids", l->pids, o->pids_max },
 		       { "nofile", w->nofile ? w->nofile : !o->nofile, 0 } };
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		if (!bounds[i].value)
@@ -302,7 +360,9 @@ bool limits_read(const struct service_opts *o, struct json_read *j, bool admin, 
 	const struct {
 		const char *key;
 		uint64_t value, max;
-	} bounds[] = { { "cpus", l.cpu_milli, o->cpu_milli_max }, { "memory", l.memory, o->memory_max }, { "disk", l.disk, o->disk_max },
+	} bounds[] = { { "cpus", l.cpu_milli, o->cpu_milli_max },
+		       { "memory", l.memory, o->memory_max },
+		       { "disk", l.disk, o->disk_max },
 		       { "pids", l.pids, o->pids_max } };
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		any = any || given[i];
@@ -327,65 +387,83 @@ static void read_network(struct json_read *j, struct sandbox_request *w)
 
 const char *tier_name(const struct sandbox_spec *s)
 {
-	return s->flags & SPEC_VM ? "vm" : "container";
+	return tier_of(s->flags)->name;
 }
 
-/* The flag of it. Whether this host can make one is the warden's to say. */
-static uint32_t read_tier(struct json_read *j)
+/* Whether this host can make one is the warden's to say. */
+static const struct tier_ops *read_tier(struct json_read *j)
 {
-	const char *tier = "container";
-	bool later;
+	const struct tier_ops *tier = tiers[0];
+	const char *name = tier->name;
 
-	json_read_str(j, "isolation", &tier, 32);
-	if (j->r < 0 || !strcmp(tier, "container"))
-		return 0;
-	if (!strcmp(tier, "vm"))
-		return SPEC_VM;
-	later = !strcmp(tier, "process") || !strcmp(tier, "wasm");
-	j->r = later ? err_set(j->e, ERR_UNSUPPORTED, -EOPNOTSUPP, "isolation '%s' is not supported in this version",
-			       tier) :
-		       err_set(j->e, ERR_INVALID, -EINVAL, "unknown isolation '%s'", tier);
-	err_remedy(j->e, "use isolation \"container\" or \"vm\"");
-	return 0;
+	json_read_str(j, "isolation", &name, 32);
+	if (j->r == 0)
+		j->r = tier_find(name, &tier, j->e);
+	return tier;
+}
+
+/*
+ * "host", a folder of the administrator's, or a stored image, which is looked for when the sandbox is made. A name with a tag is no
+ * folder's.
+ */
+static void read_image(const struct service_opts *o, struct json_read *j, const char *image, struct sandbox_request *w)
+{
+	struct sandbox_spec *s = w->spec;
+	bool folder = name_check(image, NULL) == 0 && o->images && *o->images;
+	struct oci_name n;
+
+	if (!strcmp(image, "host")) {
+		snprintf(s->image, sizeof(s->image), "host");
+		return;
+	}
+	folder = folder && snprintf(s->image, sizeof(s->image), "%s/%s", o->images, image) < (int)sizeof(s->image);
+	if (folder && (faccessat(AT_FDCWD, s->image, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT))
+		return;
+	if (!folder)
+		snprintf(s->image, sizeof(s->image), SPEC_SCRATCH);
+	if (strlen(image) < sizeof(w->image) &&
+	    (oci_name_parse(image, &n, NULL) == 0 || strspn(image, "0123456789abcdef") == strlen(image)))
+		snprintf(w->image, sizeof(w->image), "%s", image);
+	else if (!folder)
+		j->r = oci_name_parse(image, &n, j->e) < 0 ?
+			       -EINVAL :
+			       err_set(j->e, WHY_BAD_FIELD, -EINVAL, "'image' is too long");
 }
 
 static void read_files(const struct service_opts *o, struct json_read *j, bool admin, struct sandbox_request *w)
 {
 	static const char fit_host[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
-	const uint32_t tier = read_tier(j);
-	const char *image = "host", *hostname = "sandbox", *storage = tier ? "disk" : "memory", *workdir = NULL;
+	const struct tier_ops *tier = read_tier(j);
+	const char *image = "host", *hostname = "sandbox", *storage = tier->machine ? "disk" : "memory",
+		   *workdir = NULL;
 	struct sandbox_spec *s = w->spec;
 	bool read_only = false;
 
-	json_read_str(j, "image", &image, 64);
+	json_read_str(j, "image", &image, sizeof(w->image) - 1);
 	json_read_str(j, "hostname", &hostname, sizeof(s->hostname) - 1);
 	json_read_str(j, "storage", &storage, 16);
-	json_read_str(j, "workdir", &workdir, SPEC_PATH - 1);
+	w->workdir_given = json_read_str(j, "workdir", &workdir, SPEC_PATH - 1);
 	json_read_bool(j, "read_only", &read_only);
 	read_mounts(j, s);
+	read_devices(j, w);
 	read_tmpfs(j, admin, s);
 	if (j->r < 0)
 		return;
-	if (!strcmp(image, "host"))
-		snprintf(s->image, sizeof(s->image), "host");
-	else if (name_check(image, NULL) < 0 || !o->images || !*o->images ||
-		 snprintf(s->image, sizeof(s->image), "%s/%s", o->images, image) >= (int)sizeof(s->image)) {
-		j->r = err_set(j->e, ERR_NOT_FOUND, -ENOENT, "no image '%.60s'", image);
-		err_remedy(j->e, "use \"host\", or add a root filesystem folder to the daemon's --images");
-	}
+	read_image(o, j, image, w);
 	if (hostname[0] == '-' || hostname[0] == '.' || !*hostname || strspn(hostname, fit_host) != strlen(hostname))
-		json_read_bad(j, "hostname",
-			      "must consist of letters, digits, '-' and '.', and start with a letter or digit (got '%.60s')",
-			      hostname);
+		json_read_bad(
+			j, "hostname",
+			"must consist of letters, digits, '-' and '.', and start with a letter or digit (got '%.60s')",
+			hostname);
 	if (strcmp(storage, "memory") && strcmp(storage, "disk"))
 		json_read_bad(j, "storage", "must be \"memory\" or \"disk\"");
-	else if (tier && strcmp(storage, "disk"))
+	else if (tier->machine && strcmp(storage, "disk"))
 		json_read_bad(j, "storage", "must be \"disk\" for a virtual machine");
 	snprintf(s->hostname, sizeof(s->hostname), "%s", hostname);
 	snprintf(s->workdir, sizeof(s->workdir), "%s", workdir ? workdir : w->user.uid ? "/home/user" : "/root");
 	s->flags = (read_only ? SPEC_READ_ONLY : SPEC_SYSTEM_WRITABLE) | (!strcmp(storage, "disk") ? SPEC_DISK : 0) |
-		   tier;
-	if (!read_only && !tier && !user_is_system(&w->user))
+		   tier->flag;
+	if (!read_only && !tier->flag && !user_is_system(&w->user))
 		s->flags |= SPEC_SYSTEM_LATER;
 }
 
@@ -400,7 +478,7 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 		j.r = name_check(name, e);
 	if (json_read_str(&j, "key", &key, KEY_MAX_LEN) && !*key)
 		json_read_bad(&j, "key", "must be 1 to %d bytes", KEY_MAX_LEN);
-	json_read_str(&j, "user", &user, sizeof(w->user.text) - 1);
+	w->user_given = json_read_str(&j, "user", &user, sizeof(w->user.text) - 1);
 	if (j.r == 0)
 		j.r = user_parse_ids(user, &w->user, e);
 	read_network(&j, w);
@@ -421,7 +499,7 @@ static int read_all(const struct service_opts *o, const json_t *from, bool admin
 	w->spec->gid = w->user.gid;
 	snprintf(w->name, sizeof(w->name), "%s", name ? name : "");
 	snprintf(w->key, sizeof(w->key), "%s", key ? key : "");
-	return spec_check(w->spec, e);
+	return tier_check(w->spec, e);
 }
 
 int sandbox_request_parse(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_request **ret,
@@ -438,7 +516,7 @@ int sandbox_request_parse(const struct service_opts *o, const json_t *from, bool
 	r = read_all(o, from, admin, w, e);
 	if (r < 0)
 		return r;
-	if (!w->spec->nmounts && !w->spec->ntmpfs) {
+	if (!has_tail(w)) {
 		less = realloc(w->spec, offsetof(struct sandbox_spec, mount));
 		if (less)
 			w->spec = less;
@@ -449,7 +527,7 @@ int sandbox_request_parse(const struct service_opts *o, const json_t *from, bool
 
 void request_spec(const struct sandbox_request *w, struct sandbox_spec *ret)
 {
-	bool whole = w->spec->nmounts || w->spec->ntmpfs;
+	bool whole = has_tail(w);
 
 	memset(ret, 0, sizeof(*ret));
 	memcpy(ret, w->spec, whole ? sizeof(*ret) : offsetof(struct sandbox_spec, mount));
@@ -476,6 +554,16 @@ static void write_lists(const struct sandbox_spec *s, struct json *j)
 	jout_end(j);
 }
 
+static void write_devices(const struct sandbox_request *w, struct json *j)
+{
+	jout_array(j, "devices");
+	for (uint32_t i = 0; i + w->ngpus < w->spec->ndevices; i++)
+		jout_str(j, NULL, w->spec->device[i]);
+	jout_end(j);
+	jout_str(j, "gpus", w->gpus[0] ? w->gpus : NULL);
+	jout_bool(j, "gpus_shared", w->gpus_shared);
+}
+
 void write_milli(struct json *j, const char *key, uint64_t milli)
 {
 	char text[32];
@@ -489,22 +577,28 @@ void write_milli(struct json *j, const char *key, uint64_t milli)
 	jout_raw(j, key, text, (size_t)n);
 }
 
-void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT])
+void layers_text(const struct sandbox_spec *s, uint32_t image, char text[LAYERS_TEXT])
 {
 	size_t n = 0;
 
 	text[0] = '\0';
 	for (uint32_t i = 0; i < s->layers; i++)
-		n += (size_t)snprintf(text + n, LAYERS_TEXT - n, "%s%s", i ? " " : "", s->layer[i]);
+		n += (size_t)snprintf(text + n, LAYERS_TEXT - n, "%s%s%s", i ? " " : "", s->layer[i],
+				      i + 1 == image ? " /" : "");
 }
 
-int layers_parse(const char *text, struct sandbox_spec *s, struct err *e)
+int layers_parse(const char *text, struct sandbox_spec *s, uint32_t *ret_image, struct err *e)
 {
-	s->layers = 0;
+	s->layers = *ret_image = 0;
 	while (*text) {
 		char id[ID_SIZE];
 		size_t n = strcspn(text, " ");
 
+		if (n == 1 && *text == '/') {
+			*ret_image = s->layers;
+			text += text[1] ? 2 : 1;
+			continue;
+		}
 		if (n != ID_LEN || s->layers == SPEC_LAYERS)
 			return err_set(e, ERR_INTERNAL, -EBADMSG, "its layers cannot be read");
 		memcpy(id, text, n);
@@ -532,7 +626,7 @@ void sandbox_request_write_config(const struct sandbox_request *w, struct json *
 	const char *image = strrchr(s->image, '/');
 
 	jout_str(j, "isolation", tier_name(s));
-	jout_str(j, "image", image ? image + 1 : s->image);
+	jout_str(j, "image", !strcmp(s->image, SPEC_SCRATCH) && w->image[0] ? w->image : image ? image + 1 : s->image);
 	write_milli(j, "cpus", s->limits.cpu_milli);
 	jout_u64(j, "memory", s->limits.memory);
 	jout_u64(j, "disk", s->limits.disk);
@@ -553,6 +647,7 @@ void sandbox_request_write_config(const struct sandbox_request *w, struct json *
 	jout_bool(j, "read_only", s->flags & SPEC_READ_ONLY);
 	jout_str(j, "storage", s->flags & SPEC_DISK ? "disk" : "memory");
 	write_lists(s, j);
+	write_devices(w, j);
 	jout_str(j, "hostname", s->hostname);
 }
 
@@ -562,6 +657,8 @@ void sandbox_origin_write(const struct sandbox_request *w, struct json *j)
 
 	if (w->disk[0])
 		jout_str(j, "disk_id", w->disk);
+	if (o->work)
+		jout_bool(j, "work", true);
 	if (json_array_size(w->again)) {
 		char *text = json_dumps(w->again, JSON_COMPACT);
 
@@ -588,6 +685,9 @@ int sandbox_request_load(const struct service_opts *o, json_t *from, struct sand
 	struct sandbox_origin *to;
 	int r;
 
+	const bool work = json_is_true(json_object_get(from, "work"));
+
+	json_object_del(from, "work");
 	json_object_del(from, "disk_id");
 	json_object_del(from, "again");
 	json_object_del(from, "origin");
@@ -599,6 +699,7 @@ int sandbox_request_load(const struct service_opts *o, json_t *from, struct sand
 	if (json_is_string(again))
 		(*ret)->again = json_loads(json_string_value(again), JSON_REJECT_DUPLICATES, NULL);
 	to = &(*ret)->origin;
+	to->work = work;
 	snprintf(to->template, sizeof(to->template), "%s", template ? template : "");
 	snprintf(to->pool, sizeof(to->pool), "%s", pool ? pool : "");
 	to->version = (uint64_t)json_integer_value(json_object_get(origin, "version"));
@@ -623,6 +724,7 @@ bool request_like(const struct sandbox_request *a, const struct sandbox_request 
 	request_spec(b, &y);
 	return !memcmp(&x, &y, sizeof(x)) && a->memory == b->memory && a->nofile == b->nofile &&
 	       a->output_limit == b->output_limit && a->exec_timeout_ms == b->exec_timeout_ms &&
+	       !strcmp(a->image, b->image) && !strcmp(a->gpus, b->gpus) && a->gpus_shared == b->gpus_shared &&
 	       !strcmp(a->user.text, b->user.text) && kv_same(&a->env, &b->env) && net_request_same(a->net, b->net) &&
 	       secret_uses_same(&a->secrets, &b->secrets);
 }

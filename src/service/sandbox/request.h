@@ -22,7 +22,7 @@
 #define META_MAX 64
 #define ENV_MAX 1000
 #define USER_ID 1000U /* of a command that names no user */
-#define OUTPUT_LIMIT_MAX (16 * MIB) /* answers are put together in one go, while everybody else waits */
+#define OUTPUT_LIMIT_MAX (16 * MIB) /* answers are built in one go, while all other requests wait */
 
 struct kv { /* "NAME=VALUE" each, in the order given */
 	char **item;
@@ -36,7 +36,7 @@ struct user_request {
 	bool named; /* looked up in the sandbox by its agent: ->uid and ->gid say nothing */
 	uint32_t uid, gid;
 };
-/* Whether somebody like that may have rights in /usr: root, and groups of the system's. */
+/* Whether this user may have rights in /usr: root, and the system's groups. */
 static inline bool user_is_system(const struct user_request *u)
 {
 	return u->named || u->uid < 1000 || u->gid < 1000;
@@ -50,6 +50,9 @@ struct sandbox_origin {
 	bool pooled; /* it was ready before it was asked for */
 	bool reseeds; /* its warm process draws new random numbers for each exec; not kept */
 	bool ready; /* to be made ready for a pool; not kept, the row's state says it */
+	bool run; /* then: for one run of code, service/run/run.h */
+	bool ahead; /* then: before it is asked for; no other gives way to it */
+	bool work; /* then: for work of the daemon's own, and of no pool: service/image/work_sandbox.h */
 };
 
 struct idle_request { /* ms without a call until it is …; 0 = never */
@@ -65,19 +68,29 @@ bool idle_read(struct json_read *j, struct idle_request *ret);
 struct sandbox_request {
 	char name[NAME_MAX_LEN + 1]; /* "" = none */
 	char key[KEY_MAX_LEN + 1]; /* "" = none */
-	struct sandbox_spec *spec; /* shortened when it has neither mounts nor tmpfs */
+	struct sandbox_spec *spec; /* shortened when it has neither mounts, tmpfs nor devices */
 	uint64_t nofile, output_limit, timeout_ms, exec_timeout_ms;
 	struct idle_request idle;
+	char gpus[128]; /* all, any, any:N, numbers or ids with commas; "" = none */
+	bool gpus_shared;
+	uint32_t ngpus; /* how many of ->spec->device[], the last, are what ->gpus means. Not part of the JSON */
+	uint32_t gpu_count; /* of all its devices: for the quota */
+	char image[256]; /* the name of a stored image that was asked for, "" = none (service/image/part.c) */
+	/* how many of ->spec->layer[], the lowest, are its image's; all others were made of sandboxes. Not part of the JSON */
+	uint32_t image_layers;
+	bool image_kept; /* what ->image means is in other hands: it is not looked for; not kept */
+	bool user_given, workdir_given; /* else the image's own are used; not kept */
 	struct user_request user;
 	struct net_request *net; /* NULL = none */
 	struct kv env, metadata;
 	struct secret_uses secrets;
 	struct sandbox_origin origin;
 	json_t *start; /* an exec to begin with, or NULL; not kept */
-	char checkpoint[ID_SIZE]; /* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
+	/* that it comes from; ->spec->layer[] are its layers. "" = none. Not part of the JSON */
+	char checkpoint[ID_SIZE];
 	char *restored; /* then: what that does, as JSON */
-	bool memory; /* then: its processes go on */
-	bool wake; /* it goes on where it fell asleep */
+	bool memory; /* then: its processes continue */
+	bool wake; /* it continues from its own hibernation */
 	char *names; /* then: behind its synthetic addresses; NULL = none */
 	char *execs; /* those of them that were execs, as exec_save wrote them; NULL = none */
 	char disk[ID_SIZE]; /* its disk's, when that outlives it; kept in its row. "" = none */
@@ -88,12 +101,12 @@ struct sandbox_request {
 	uint8_t idem_body[32];
 };
 
-/* The layers of a spec as text, and back: ids, a space between. */
-#define LAYERS_TEXT (SPEC_LAYERS * ID_SIZE + 1)
-void layers_text(const struct sandbox_spec *s, char text[LAYERS_TEXT]);
-int layers_parse(const char *text, struct sandbox_spec *s, struct err *e);
+/* The layers of a spec as text, and back: ids, a space between. Behind the @image lowest, those of its image, is a "/". */
+#define LAYERS_TEXT (SPEC_LAYERS * ID_SIZE + 3)
+void layers_text(const struct sandbox_spec *s, uint32_t image, char text[LAYERS_TEXT]);
+int layers_parse(const char *text, struct sandbox_spec *s, uint32_t *ret_image, struct err *e);
 
-/* "container" or "vm". */
+/* The value of `isolation`. */
 const char *tier_name(const struct sandbox_spec *s);
 /* A whole spec again, from one that may be short. */
 void request_spec(const struct sandbox_request *w, struct sandbox_spec *ret);
@@ -112,6 +125,9 @@ void sandbox_request_free(struct sandbox_request *w);
 DEFINE_AUTO(struct sandbox_request, sandbox_request_free)
 /* Checks and reads {"K":"V"}; @what names the field. */
 int kv_parse(const json_t *o, const char *what, uint32_t max, bool env, struct kv *ret, struct err *e);
+#define KV_NAME_MAX 256U
+/* Whether a variable of a sandbox may have this name. */
+bool env_name_ok(const char *name, size_t n);
 /* Thousandths as a number with as many digits as it needs. */
 void write_milli(struct json *j, const char *key, uint64_t milli);
 void kv_write(const struct kv *k, const char *key, struct json *j);
@@ -120,7 +136,7 @@ int name_check(const char *name, struct err *e);
 enum exec_way {
 	EXEC_PROGRAM,
 	EXEC_CODE, /* a fork of the sandbox's warm Python runs it: argv is "python" and the code */
-	EXEC_WARM, /* a warm process: it tells the agent when it is ready */
+	EXEC_WARM, /* a warm process: it reports to the agent when it is ready */
 };
 
 struct exec_request {
@@ -134,12 +150,19 @@ struct exec_request {
 	struct user_request user;
 	char *stdin_data; /* NULL = none */
 	size_t stdin_len;
-	bool stdin_open, background, tty, base64;
+	bool stdin_open, background, tty, base64, merge; /* merge: stderr goes where stdout goes */
+	bool echo; /* its result repeats the command */
+	/* PATH and HOME alone are added: a step of a build, whose result must be that of other builders */
+	bool plain_env;
+	bool stdin_given; /* ->stdin_fd is its stdin, by requests of the daemon itself */
+	int stdin_fd; /* closed with the request */
 	uint32_t rows, cols;
 	uint64_t timeout_ms, cpu_ms, output_limit, nofile;
 	json_t *again; /* with `restart`: the request, to be begun again by; or NULL */
 	char idem[KEY_MAX_LEN + 1];
 	uint8_t idem_body[32];
+	/* JSON: it is the kernel of this context (service/context/context.h), or NULL; kept in its row */
+	char *context;
 };
 
 /* @w: the sandbox's defaults. */
@@ -159,5 +182,5 @@ void exec_request_free(struct exec_request *x);
 DEFINE_AUTO(struct exec_request, exec_request_free)
 /* "user", "root", "UID", "UID:GID"; and with ->named: NAME, NAME:GROUP, UID:GROUP. */
 int user_parse(const char *text, struct user_request *ret, struct err *e);
-/* Where there is nobody who looks a name up. */
+/* Numeric ids only, where names cannot be looked up. */
 int user_parse_ids(const char *text, struct user_request *ret, struct err *e);

@@ -1,9 +1,11 @@
-/* What a sandbox from a checkpoint has of it: processes that go on, and what was made anew. */
+/* What a sandbox gets from its checkpoint: processes that continue, and what was made anew. */
 #include "base/base.h"
 #include "base/log.h"
 #include "proto/frame.h"
+#include "service/sandbox/part.h"
 #include "service/sandbox/internal.h"
-#include "service/exec/exec.h"
+#include "service/exec/struct.h"
+#include "tier/tiers.h"
 
 #include <jansson.h>
 
@@ -36,7 +38,7 @@ void sandbox_restored(struct sandbox *b)
 		json_decref(not_done);
 		return;
 	}
-	/* Told when it was made: what was sealed knew it. */
+	/* These were recorded when the layer was sealed. */
 	json_array_foreach(json_object_get(o, "not_done"), i, had)
 	{
 		const char *what = json_string_value(json_object_get(had, "what"));
@@ -62,7 +64,7 @@ void sandbox_restored(struct sandbox *b)
 	if (b->request->memory) {
 		say(not_done, "layout",
 		    "addresses, stack guards and hash seeds of processes are the same in all sandboxes of one image");
-		if (!(b->request->spec->flags & SPEC_VM))
+		if (!tier_is_machine(b->request->spec->flags))
 			say(not_done, "landlock",
 			    "a Landlock restriction that a process had made for itself cannot be detected and is lost");
 	}
@@ -84,7 +86,8 @@ void sandbox_restored(struct sandbox *b)
 /* The answer is behind UP: only for one that is entered by that, at once. */
 void sandbox_revive_ask(struct sandbox *b)
 {
-	if (!b->request->memory || b->request->spec->flags & SPEC_VM || (b->maker && !b->maker->at_once) || b->secrets)
+	if (!b->request->memory || tier_is_machine(b->request->spec->flags) || (b->maker && !b->maker->at_once) ||
+	    b->secrets)
 		return;
 	b->asked = agent_link_send(&b->link, FRAME_SYNC, 0, NULL, 0, NULL, 0) == 0;
 }
@@ -97,15 +100,15 @@ void sandbox_revive(struct sandbox *b)
 	if (!b->request->memory)
 		return;
 	b->reviving = true;
-	if (b->request->execs && exec_revive(b, b->request->execs, &e) < 0)
+	if (b->request->execs && b->service->commands->revive(b, b->request->execs, &e) < 0)
 		log_error("sandbox %s: %s", b->id, e.msg);
 	free(b->request->execs);
 	b->request->execs = NULL;
 	b->asked = false;
 	if (asked)
-		exec_expect(b);
+		b->service->commands->expect(b);
 	else
-		exec_sync(b);
+		b->service->commands->sync(b);
 }
 
 void sandbox_revive_over(struct sandbox *b)
@@ -117,7 +120,7 @@ void sandbox_revive_over(struct sandbox *b)
 	b->reviving = false;
 	b->revived = NULL;
 	if (b->state == SANDBOX_RUNNING) {
-		exec_revived(b);
+		b->service->commands->revived(b);
 		sandbox_restored(b);
 		b->request->wake = false;
 		sandbox_store(b, NULL);

@@ -1,31 +1,33 @@
+/* Creates, finds and ends sandboxes. */
 #include "service/sandbox/sandbox.h"
 #include "base/base.h"
 #include "base/log.h"
-#include "driver/link.h"
+#include "proto/link.h"
 #include "proto/wire.h"
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/exec/exec.h"
 #include "service/state/json_read.h"
 #include "service/internal.h"
 #include "service/state/wall.h"
 #include "service/link/warden_link.h"
+#include "tier/tiers.h"
 
 #define BREAKS_MAX 3U
 
 int sandbox_lost(const struct sandbox *b, struct err *e)
 {
-	const char *why = b->lost_to_oom ? "its memory was full, and its first process was killed for it"
-					 : "its first process died";
+	const char *why = b->lost_to_oom ? "its memory was full, and its first process was killed for it" :
+					   "its first process died";
 
 	if (b->request->disk[0]) {
-		err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are kept", b->request->name, why);
+		err_set(e, WHY_SANDBOX_LOST, -ESRCH, "sandbox '%s' is lost: %s; its files are kept", b->request->name,
+			why);
 		err_remedy(e, "start it again (`cloche start`), copy its files, or delete it");
 		return -ESRCH;
 	}
-	err_set(e, ERR_LOST, -ESRCH, "sandbox '%s' is lost: %s%s", b->request->name, why,
-		b->request->spec->flags & SPEC_VM ? "" : "; its files were in memory and are lost");
+	err_set(e, WHY_SANDBOX_LOST, -ESRCH, "sandbox '%s' is lost: %s%s", b->request->name, why,
+		tier_is_machine(b->request->spec->flags) ? "" : "; its files were in memory and are lost");
 	err_remedy(e, "delete it and create another%s, or restore it from a checkpoint",
 		   b->lost_to_oom ? " with more memory or storage disk" : "");
 	return -ESRCH;
@@ -81,8 +83,8 @@ static bool is_halted(const struct sandbox *b)
 }
 
 /*
- * The time of its last use; of one that is paused or hibernated, that of the call which did it. The time of its execs stands still since
- * then (exec_load), however often its row is written meanwhile.
+ * The time of its last use; of a paused or hibernated one, that of the call which did it. The time of its execs is
+ * stopped since then (exec_load), however often its row is written meanwhile.
  */
 static uint64_t stored_use(struct sandbox *b)
 {
@@ -111,7 +113,7 @@ static int store(struct sandbox *b, bool insert, struct err *e)
 	};
 	char layers[LAYERS_TEXT];
 
-	layers_text(b->request->spec, layers);
+	layers_text(b->request->spec, b->request->image_layers, layers);
 	row.layers = layers;
 	row.tree = b->tree;
 	row.checkpoint = b->request->checkpoint;
@@ -153,7 +155,7 @@ bool sandbox_gone(struct sandbox *b)
 		return false;
 	b->handle = 0;
 	if (b->state == SANDBOX_MAKING) { /* its agent died, and the warden before it could say so */
-		r = err_set(&e, ERR_LOST, -ESRCH, "the sandbox ended before it was ready");
+		r = err_set(&e, WHY_SANDBOX_LOST, -ESRCH, "the sandbox ended before it was ready");
 		sandbox_give_up(b, r, &e);
 	} else if (b->request->disk[0] && !b->pooled) {
 		sandbox_stopped(b, "none of its processes is running");
@@ -169,7 +171,7 @@ void sandbox_lose(struct sandbox *b, const char *why)
 
 	if (b->state == SANDBOX_LOST || b->state == SANDBOX_ENDING)
 		return;
-	if (b->pooled) { /* nobody's loss */
+	if (b->pooled) { /* it was never handed out, so it is not reported as lost */
 		sandbox_discard(b, why);
 		return;
 	}
@@ -215,12 +217,12 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 
 	sandbox_ref(b);
 	if (r < 0 && b->state == SANDBOX_MAKING) {
-		r = err_set(&e, ERR_LOST, r, "the agent died before the sandbox was ready");
+		r = err_set(&e, WHY_SANDBOX_LOST, r, "the agent died before the sandbox was ready");
 		sandbox_give_up(b, r, &e);
 	} else if (r < 0 && b->opened) {
 		sandbox_close(b);
 	} else if (r == -EPIPE && b->breaks++ < BREAKS_MAX) {
-		/* Dead, or it gave up on us since we did not read for too long: the warden can tell. */
+		/* Dead, or it closed a socket that was not read for too long: the warden knows which. */
 		b->found = true;
 		b->synced = false;
 		sandbox_reattach(b);
@@ -229,12 +231,12 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 		sandbox_lose(b, r == -EPIPE ? "its first process has ended" : "protocol error from its agent");
 	} else if (f->type == FRAME_SYNCED) {
 		b->breaks = 0;
-		if (exec_synced(b)) {
+		if (b->service->commands->synced(b)) {
 			sandbox_revive_over(b);
 			sandbox_parts_reached(b);
 		}
 	} else if (f->id) {
-		exec_frame(b, f, fds, nfds);
+		b->service->commands->frame(b, f, fds, nfds);
 	} else if (f->type == FRAME_READY) {
 		on_ready(b, f);
 	} else if (f->type == FRAME_UP && b->state == SANDBOX_MAKING) {
@@ -246,7 +248,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 	} else if (f->type == FRAME_FAILED) {
 		on_failed(b, f);
 	}
-	/* What it has to tell is there already, as a rule: then all of it is stored at once. */
+	/* Its frames are usually there already: then all of them are stored at once. */
 	if (b->reviving && b->link.poll)
 		b->link.short_read = false;
 	sandbox_unref(b);
@@ -315,8 +317,8 @@ static void on_last_stat(void *arg, int r, const struct warden_link_answer *a, c
 		b->lost_to_oom = r == 0 && a->rep->stat.group.oom_kills;
 		if (r == 0)
 			b->stat = a->rep->stat;
-		sandbox_lose(b, b->lost_to_oom ? "its memory was full, and its first process was killed for it"
-					       : "its first process has ended");
+		sandbox_lose(b, b->lost_to_oom ? "its memory was full, and its first process was killed for it" :
+						 "its first process has ended");
 	}
 	free(op);
 	sandbox_unref(b);
@@ -343,7 +345,7 @@ static void on_reattached(void *arg, int r, const struct warden_link_answer *w, 
 		r = sandbox_attach(b, w->fds[0], &w->rep->receipt, &why);
 		if (r == 0) {
 			w->fds[0] = -1;
-			exec_sync(b);
+			b->service->commands->sync(b);
 		}
 	}
 	/* No room for us with an agent that does not run yet: the next tick tries again. */
@@ -397,7 +399,7 @@ static void on_group(void *arg, int r, const struct warden_link_answer *a, const
 	} else if (r == 0 && b->handle) {
 		warden_link_call(b->service->warden, WARDEN_GROUP_END, b->handle, a->rep->arg, NULL, NULL, NULL);
 	}
-	exec_group_came(b, r, e);
+	b->service->commands->group(b, r, e);
 	sandbox_unref(b);
 }
 
@@ -481,7 +483,7 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	fields = sandbox_parts_take_fields(s, spec);
 	r = sandbox_request_load(&s->o, spec, &b->request, e);
 	if (r == 0)
-		r = layers_parse(row->layers, b->request->spec, e);
+		r = layers_parse(row->layers, b->request->spec, &b->request->image_layers, e);
 	if (r == 0 && *row->checkpoint)
 		snprintf(b->request->checkpoint, sizeof(b->request->checkpoint), "%s", row->checkpoint);
 	if (r == 0 && *row->restored && !(b->restored = strdup(row->restored)))
@@ -500,10 +502,10 @@ struct sandbox *sandbox_load(struct service *s, const struct sandbox_row *row, s
 	b->idle_paused = b->state == SANDBOX_PAUSED && row->asleep == SANDBOX_ROW_IDLE;
 	if (b->state == SANDBOX_HIBERNATED && b->request->spec->layers) {
 		b->asleep = row->asleep == ASLEEP_MEMORY ? ASLEEP_MEMORY : ASLEEP_FILES;
-		b->charged.memory = b->charged.cpu_milli = 0;
+		b->charged.memory = b->charged.cpu_milli = b->charged.gpus = 0;
 	}
 	if (b->state == SANDBOX_STOPPED)
-		b->charged.memory = b->charged.cpu_milli = 0;
+		b->charged.memory = b->charged.cpu_milli = b->charged.gpus = 0;
 	tenant_force(t, &b->charged);
 	sandbox_parts_loaded(b);
 	return b;

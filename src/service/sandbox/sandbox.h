@@ -1,11 +1,8 @@
 /* A sandbox as the daemon knows it. */
 #pragma once
 #include "base/id.h"
-#include "service/link/agent_link.h"
 #include "service/service.h"
 #include "service/sandbox/request.h"
-#include "warden/msg.h"
-#include "engine/sandbox/sandbox.h"
 
 enum sandbox_state {
 	SANDBOX_MAKING, /* not to be seen yet */
@@ -20,124 +17,30 @@ const char *sandbox_state_name(enum sandbox_state s);
 bool sandbox_may_become(enum sandbox_state from, enum sandbox_state to);
 
 struct sandbox;
-struct exec;
-struct pool;
-struct sandbox_op;
-struct port;
-struct swap;
-struct sealing;
-struct limiting;
-struct sleep;
 struct sandbox_queued;
-struct sandbox_secrets;
-struct net_state;
-struct net_run;
-struct sandbox_starting;
+struct sandbox_row;
+struct msg_receipt;
 
-/* Somebody who needs a sandbox that may be asleep. */
+/* A call that needs a sandbox which may be asleep. */
 struct sandbox_waiter {
 	struct sandbox_waiter *next;
 	void (*fn)(void *arg, int r, const struct err *e); /* once; then it is not waiting any more */
 	void *arg;
 };
 
-/* Who makes a sandbox otherwise than by sandbox_create; each is told once. */
+/* A maker of sandboxes other than sandbox_create; one of the callbacks is called, once. */
 struct sandbox_maker {
 	void (*up)(void *arg,
-		   struct sandbox
-			   *b); /* it stands, and is not in the store yet: sandbox_enter, or sandbox_give_up later */
+		   struct sandbox *b); /* it is ready, and not stored yet: sandbox_enter, or sandbox_give_up later */
 	void (*failed)(void *arg, struct sandbox *b, int r, const struct err *e); /* it will be gone */
 	bool group_later; /* it asks for its first exec's group, not sandbox_enter */
 	bool at_once; /* ->up enters it, or gives it up */
 };
-struct file_worker;
-
-#define SANDBOX_HELD_MAX 32 /* execs of a memory image: there are fewer */
-
-struct sandbox {
-	struct service *service;
-	char id[ID_SIZE];
-	struct tenant *tenant;
-	struct sandbox_request *request; /* ->name is the current one */
-	enum sandbox_state state; /* written by sandbox_set_state() alone */
-	uint64_t handle;
-	struct agent_link link;
-	struct warden_receipt receipt;
-	bool synced; /* false while execs are found again */
-	bool found; /* of a time before ours: its agent is to be attached to */
-	bool attaching;
-	bool lost_to_oom; /* lost by the memory limit */
-	unsigned breaks; /* of the link to its agent, since the agent last answered */
-	uint64_t created_ns, expires_ns, used_ns; /* wall clock */
-	uint64_t paused_ns; /* while it is paused or hibernated: about since when; else 0 */
-	unsigned calls; /* under way: not idle */
-	uint64_t tree; /* of forks, that it is of */
-	struct net_state *net; /* service/network/network.h: what it has used, or NULL: it never had a network */
-	struct net_run *run; /* what egress has of it, or NULL */
-	struct exec *execs; /* newest first */
-	unsigned nexecs, running;
-	uint32_t next_exec;
-	int group; /* a descriptor to join group_no by, for the next exec; -1 = none */
-	int group_code; /* the same for a fork of the warm process, of user group_uid; -1 = none */
-	uint32_t group_uid; /* 1 + the user of such forks, 0: there were none */
-	uint64_t group_no;
-	uint64_t ended_group; /* not needed any more; the warden is told with the next request for one, or soon */
-	uint32_t release[16]; /* execs the agent can forget; told soon */
-	unsigned nrelease;
-	unsigned unstored; /* execs that get a row soon */
-	struct warden_stat stat; /* as last read */
-	struct sandbox_op *making; /* who waits for it to stand */
-	unsigned refs; /* it is not freed while > 0 */
-	struct pool *pool; /* it counts for, or NULL */
-	bool pooled; /* ready, and nobody's: not to be seen */
-	struct sandbox *ready_next, **ready_prev; /* of the pool's */
-	uint64_t system_open, system_asked; /* handles: in which /usr can be changed; of which that was asked for */
-	struct sandbox_late *late; /* of service/sandbox/system.c */
-	struct file_worker *files; /* idle, of service/file/file.c */
-	struct port *ports; /* of service/port/port.c */
-	struct port_use *port_uses; /* requests from outside, not in the audit log yet */
-	uint32_t file_tag;
-	struct sandbox_secrets *secrets; /* NULL: it has none. See service/secret/give.h */
-	bool promoting; /* a fork's changes are being brought into it */
-	struct tenant_quota charged; /* what its tenant has used up for it */
-	const struct sandbox_maker *maker; /* while it is made */
-	void *maker_arg;
-	struct swap *swap; /* another is made to take its place */
-	struct sandbox_queued *queue; /* calls that wait for another change of it to be over: service/sandbox/queue.h */
-	struct limiting *limiting; /* its limits change: service/sandbox/limit.c */
-	struct sealing *sealing; /* who wants its files sealed, the first is at it */
-	char *restored; /* JSON: what came of its checkpoint; NULL = it is of none */
-	/* State HIBERNATED: what was kept. Its newest layer is held then. */
-	enum { ASLEEP_NOT, ASLEEP_FILES, ASLEEP_MEMORY } asleep;
-	uint64_t tried_ns; /* not to be hibernated by itself again before */
-	bool idle_paused; /* by itself: a call resumes it */
-	bool thaw_due; /* it should run, and could not be thawed yet: its warden was at a seal that nobody waits for */
-	char *cut; /* JSON: connections to the outside that its processes lost when they were copied last, or NULL */
-	char *memory_refused; /* why it sleeps without its processes, or NULL */
-	struct sleep *sleep; /* it falls asleep */
-	bool let_go; /* of its execs' pipes: the agent has them, and gives them again */
-	bool missed; /* since then an exec has ended */
-	bool hands_off; /* its pipes are being copied: nobody reads them until it goes on, or is ended */
-	bool ask_again; /* which execs its agent has: some of the answer under way was not taken */
-	bool turning; /* it wakes up, and that is not stored: what was read now would come twice if we died */
-	bool waking;
-	bool opened; /* stopped or lost, and what has its files stands: service/sandbox/disk.h */
-	struct sandbox_starting *starting;
-	struct sandbox_waiter *waiters; /* for it to be awake */
-	uint32_t fresh; /* FRAME_RESTORED_*: what its agent made anew */
-	bool reviving; /* execs of a memory image are looked for */
-	bool asked; /* for those, before they have rows */
-	uint32_t held[SANDBOX_HELD_MAX]; /* then: numbers its agent named */
-	unsigned nheld;
-	void (*revived)(void *arg, struct sandbox *b);
-	void *revived_arg;
-};
-
 /* @b is NULL when it failed; *e says why. @found: `key` led to one that was there. */
 typedef void sandbox_made_fn(void *arg, struct sandbox *b, bool found, const struct err *e);
 typedef void sandbox_done_fn(void *arg, int r, const struct err *e);
 
-/* Takes @request over. The sandbox stands and is stored when @fn is called. */
+/* Takes @request over. The sandbox is ready and stored when @fn is called. */
 void sandbox_create(struct service *s, const struct who *who, struct sandbox_request *request, sandbox_made_fn *fn,
 		    void *arg);
 /* Making one step by step: see struct sandbox_maker. */
@@ -147,11 +50,12 @@ struct sandbox_plan {
 	const struct sandbox_maker *maker;
 	void *arg;
 	bool stand_in; /* for another that is there: neither listed by name nor counted, */
-	bool counted; /* but for memory and disk: what nobody asked to have should not be more than somebody may */
+	bool counted; /* memory and disk count all the same: a hidden sandbox must not exceed the quota */
 	struct sandbox *like; /* that one, or NULL */
 	uint64_t tree; /* of forks it is to be of; 0 = a new one */
-	bool once; /* a fork: nobody else can go on from there */
-	bool many; /* others go on from the same memory at the same time: it is to be shared */
+	bool shared; /* what is sealed of it may be used by all tenants */
+	bool once; /* a fork: no other sandbox can continue from there */
+	bool many; /* others continue from the same memory at the same time: it is to be shared */
 };
 int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbox **ret, struct err *e);
 int sandbox_enter(struct sandbox *b, const struct who *who,
@@ -166,16 +70,39 @@ void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_re
 		     void *arg);
 /* By id or name, of the tenant (any for an admin, by id). NULL and ERR_NOT_FOUND. Counts as a use. */
 struct sandbox *sandbox_find(struct service *s, const struct who *who, const char *id, struct err *e);
+/* By id, of whatever tenant: NULL when there is none that callers may see. */
+struct sandbox *sandbox_by_id(const struct service *s, const char *id);
+/* All that callers may see, in no order; *at is 0 at first. NULL: that were all. */
+struct sandbox *sandbox_next(const struct service *s, size_t *at);
+
+/* --- what callers see of it (show.c) --- */
+
+const char *sandbox_id(const struct sandbox *b);
+const char *sandbox_name(const struct sandbox *b); /* "" = none */
+struct tenant *sandbox_tenant(const struct sandbox *b);
+/* Texts are good until the loop's next call. */
+struct sandbox_view {
+	const char *id, *tenant;
+	enum sandbox_state state;
+	const struct sandbox_request *request; /* what it was asked to be, with what has been changed since */
+	uint64_t created_ns, expires_ns, used_ns; /* wall clock; 0 = never */
+	const char *memory_refused; /* why it sleeps without its processes, or NULL */
+	const char *cut; /* JSON: connections to the outside that its processes have lost, or NULL */
+	const char *restored; /* JSON: what came of its checkpoint; NULL = it is of none */
+};
+struct sandbox_view sandbox_view(const struct sandbox *b);
+/* Calls @put for each limit and barrier that is in force. */
+void sandbox_view_enforced(const struct sandbox *b, void (*put)(void *arg, const char *name, const char *how),
+			   void *arg);
+/* What it uses, as of the last sandbox_stat(): fields inside of an open object. */
+void sandbox_write_stat(const struct sandbox *b, struct json *j);
+unsigned sandbox_running_execs(const struct sandbox *b);
+
 /* Gone when @fn is called with 0. */
 void sandbox_delete(struct sandbox *b, const struct who *who, const char *kind, sandbox_done_fn *fn, void *arg);
 void sandbox_pause(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg);
 void sandbox_resume(struct sandbox *b, const struct who *who, sandbox_done_fn *fn, void *arg);
-/* Whether anybody may see it. */
-static inline bool sandbox_seen(const struct sandbox *b)
-{
-	return b->state != SANDBOX_MAKING && b->state != SANDBOX_ENDING && !b->pooled;
-}
-/* Ends one of a pool that is nobody's. Its room is free at once. */
+/* Ends a sandbox of a pool that was not handed out. Its room is free at once. */
 void sandbox_discard(struct sandbox *b, const char *why);
 /*
  * Everything of it is freed, but for its files and its processes: ERR_REFUSED when those cannot be carried, unless they
@@ -186,18 +113,24 @@ struct sandbox_hibernate_opts {
 };
 void sandbox_hibernate(struct sandbox *b, const struct who *who, const struct sandbox_hibernate_opts *o,
 		       sandbox_done_fn *fn, void *arg);
+/* What a call needs of a sandbox: its processes, or, where they are lost or stopped, at least its disk. */
+enum sandbox_need { SANDBOX_NEED_PROCESSES, SANDBOX_NEED_FILES };
+/* Whether a call may begin at once, with what is there or will never be there. Counts as a use, then. */
+bool sandbox_serves(struct sandbox *b, enum sandbox_need need);
+/* For one that does not: sandbox_awake(), and its disk is opened. Counts as a use. */
+bool sandbox_wake(struct sandbox *b, struct sandbox_waiter *w);
 /*
- * Whether it is awake, as far as it depends on us. If not it is woken up, and @w is told: 0, or why not. A sandbox that
- * was paused since nobody used it counts as asleep.
+ * Whether it is awake, from this process's view. If not, it is woken up, and @w is called: 0, or why not. A sandbox
+ * that was paused for lack of use counts as asleep.
  */
 bool sandbox_awake(struct sandbox *b, struct sandbox_waiter *w);
-/* One that sleeps wakes up without its processes, which end: for when they cannot go on. */
+/* A sandbox that sleeps will wake up without its processes, which end: for when they cannot be restored. */
 void sandbox_forget_memory(struct sandbox *b);
 void sandbox_wait_cancel(struct sandbox *b, struct sandbox_waiter *w);
 /* What may change: timeout (ms, UINT64_MAX = as is), idle, name, metadata (taken over; NULL = as is). Stored with the turn. */
 int sandbox_update(struct sandbox *b, const struct who *who, uint64_t timeout_ms, const struct idle_request *idle,
 		   const char *name, struct kv *metadata, struct err *e);
-/* ->stat is fresh when @fn is called. */
+/* What it uses is fresh when @fn is called. */
 void sandbox_stat(struct sandbox *b, sandbox_done_fn *fn, void *arg);
 /* Running, not paused, not lost; else ERR_CONFLICT, ERR_LOST. */
 int sandbox_ready(const struct sandbox *b, struct err *e);
@@ -221,8 +154,11 @@ void sandbox_reattach(struct sandbox *b);
 void sandbox_thaw(struct sandbox *b, bool first);
 /* Asks for a further exec group ahead. */
 void sandbox_ask_for_group(struct sandbox *b);
-void sandbox_drop_group(struct sandbox *b); /* that was at hand; the warden is not told */
-/* An exec is over for good. Its agent and the warden are told with others, or not at all when the sandbox goes first. */
+void sandbox_drop_group(struct sandbox *b); /* the one at hand; the warden is not informed */
+/*
+ * An exec has ended for good. Its agent and the warden are informed later with others, or not at all when the sandbox
+ * goes first.
+ */
 void sandbox_put_off(struct sandbox *b, uint32_t exec, uint64_t group);
 void sandbox_flush(struct sandbox *b);
 /* Notes what a repeated request shall get: the id of what was made. Together with that, in one transaction. */

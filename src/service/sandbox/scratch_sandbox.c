@@ -1,12 +1,14 @@
+/* Creates and ends hidden sandboxes. */
 #include "service/sandbox/scratch_sandbox.h"
 #include "base/base.h"
 #include "service/sandbox/internal.h"
+#include "tier/tiers.h"
 
 #define AT_ONCE_TENANT 8U
 #define AT_ONCE 32U
 /*
- * What one promotion takes is nobody's expense. More at once are: a machine's guest, whose memory it is, may be hostile and take
- * all it can for as long as it is asked, and so may who tells what a mirror has to hold.
+ * Memory and disks of one promotion are not charged to the tenant. Further ones are: a hostile guest may use all of a
+ * clone's memory for as long as it is asked, and the list that it sends decides the size of a mirror.
  */
 #define FREE_CLONES 1U
 #define FREE_MIRRORS 3U
@@ -36,11 +38,11 @@ static void on_failed(void *arg, struct sandbox *b, int r, const struct err *e)
 	(void)b;
 	sandbox_unref(TAKE_PTR(h->sandbox));
 	if (h->up)
-		return; /* who reads from it finds out */
+		return; /* the reader of its files notices */
 	if (e && e->msg[0])
 		why = *e;
 	else
-		err_set(&why, ERR_LOST, r < 0 ? r : -EIO, "the scratch sandbox for the files has ended");
+		err_set(&why, WHY_SANDBOX_LOST, r < 0 ? r : -EIO, "the scratch sandbox for the files has ended");
 	h->fn(h->arg, NULL, &why);
 }
 
@@ -52,7 +54,7 @@ static void strip(struct sandbox_request *w)
 	w->timeout_ms = 0;
 	w->idle = (struct idle_request){ 0 };
 	secret_uses_done(&w->secrets);
-	if (net_request_on(w->net) && w->spec->flags & SPEC_VM)
+	if (net_request_on(w->net) && tier_is_machine(w->spec->flags))
 		w->spec->flags |= SPEC_NET;
 	net_request_free(w->net);
 	w->net = NULL;
@@ -65,7 +67,7 @@ int scratch_sandbox_make(struct service *s, struct tenant *t, struct sandbox_req
 {
 	struct sandbox_plan p = { .tenant = t, .request = request, .maker = &maker, .stand_in = true };
 	struct scratch_sandbox *h;
-	const bool vm = request->spec->flags & SPEC_VM;
+	const bool vm = tier_is_machine(request->spec->flags);
 	int r;
 
 	if (s->scratch_sandboxes >= AT_ONCE || t->scratch_sandboxes >= AT_ONCE_TENANT) {

@@ -1,10 +1,10 @@
-/* A sandbox that nobody sees: neither named, listed nor stored, for as long as its files are needed. */
+/* A hidden sandbox: neither named, listed nor stored, for as long as its files are needed. */
 #pragma once
 #include "service/sandbox/sandbox.h"
 
 struct scratch_sandbox;
 
-/* Once: it stands, or @b is NULL and *e says why not. Not from within scratch_sandbox_make. May free it. */
+/* Called once: it is ready, or @b is NULL and *e says why not. Not from within scratch_sandbox_make. May free it. */
 typedef void scratch_sandbox_fn(void *arg, struct sandbox *b, const struct err *e);
 
 /*

@@ -14,6 +14,7 @@
 #include "service/sandbox/internal.h"
 #include "service/state/event.h"
 #include "service/template/pool.h"
+#include "service/template/struct.h"
 
 #define TO(s) (1U << (s))
 
@@ -49,8 +50,10 @@ static const struct change {
 	const char *event;
 } changes[] = {
 	{ "sandbox.create", SANDBOX_RUNNING, "sandbox.created" },
-	{ "pool.fill", SANDBOX_RUNNING, "pool.fill" }, /* the sandbox is nobody's: no event is sent */
+	{ "pool.fill", SANDBOX_RUNNING, "pool.fill" }, /* not handed out: no event is sent */
 	{ "template.fill", SANDBOX_RUNNING, "template.fill" },
+	{ "image.work", SANDBOX_RUNNING, "image.work" },
+	{ "run.sandbox", SANDBOX_RUNNING, "run.sandbox" },
 	{ "sandbox.pause", SANDBOX_PAUSED, "sandbox.paused" },
 	{ "sandbox.resume", SANDBOX_RUNNING, "sandbox.resumed" },
 	{ "sandbox.hibernate", SANDBOX_HIBERNATED, "sandbox.hibernated" },
@@ -60,7 +63,7 @@ static const struct change {
 	{ "sandbox.start", SANDBOX_RUNNING, "sandbox.started" },
 	{ "sandbox.lost", SANDBOX_LOST, "sandbox.lost" },
 	{ "sandbox.delete", SANDBOX_ENDING, "sandbox.deleted" },
-	{ "sandbox.expire", SANDBOX_ENDING, "sandbox.deleted" }, /* for those who listen it is the same */
+	{ "sandbox.expire", SANDBOX_ENDING, "sandbox.deleted" }, /* the same event, also for the expiry */
 };
 
 const char *sandbox_state_name(enum sandbox_state s)

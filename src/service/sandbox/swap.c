@@ -5,7 +5,6 @@
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
 #include "service/sandbox/part.h"
-#include "service/exec/exec.h"
 #include "service/internal.h"
 #include "service/link/warden_link.h"
 
@@ -44,7 +43,7 @@ static void on_told(void *arg)
 
 	STEP("wake.stored");
 	b->turning = false;
-	exec_read_all(b);
+	b->service->commands->read_all(b);
 	if (x->old)
 		warden_link_call(b->service->warden, WARDEN_DESTROY, x->old, 0, NULL, NULL, NULL);
 	if (x->r < 0)
@@ -61,8 +60,9 @@ static void finish(struct swap *x, int r)
 }
 
 /*
- * What it is counts from now on, what it was not any more. One that wakes up needs room for what it had before it slept: what a
- * machine has besides from then on counts, but who fell asleep within a quota is not kept asleep by it.
+ * Charges the new state and releases the old one. A sandbox that wakes up is charged for what it had before it slept:
+ * what a machine has besides is charged from then on, too, but cannot keep a sandbox asleep that fell asleep within its
+ * quota.
  */
 static int recharge(struct sandbox *b, const struct sandbox_request *request, struct err *e)
 {
@@ -106,9 +106,9 @@ static void turn_over(struct swap *x)
 	struct sandbox_request *was = b->request;
 
 	x->old = b->handle;
-	sandbox_revive_over(b); /* who waits for the execs of the old one would wait for ever */
+	sandbox_revive_over(b); /* callers that wait for the execs of the old one would wait for ever */
 	sandbox_parts_lost(b, LOSS_TURNED);
-	/* Those of one that slept with them go on. */
+	/* Execs that were hibernated with it continue. */
 	if (!n->request->wake)
 		sandbox_parts_lost(b, LOSS_REPLACED);
 	sandbox_move(b, n);
@@ -137,7 +137,8 @@ static void on_up(void *arg)
 	int r = 0;
 
 	if (b->state == SANDBOX_ENDING)
-		r = err_set(&x->e, ERR_CONFLICT, -ESRCH, "sandbox '%s' was deleted in the meantime", b->request->name);
+		r = err_set(&x->e, WHY_CHANGED_MEANWHILE, -ESRCH, "sandbox '%s' was deleted in the meantime",
+			    b->request->name);
 	if (r == 0)
 		r = keep_identity(b, n->request, &x->e);
 	if (r == 0)
@@ -161,9 +162,9 @@ static void on_up(void *arg)
 		sandbox_revive(b);
 	if (r == 0 && !b->opened)
 		sandbox_note_state(b, &x->who,
-				   b->request->disk_again ? "sandbox.start"
-				   : b->request->wake	  ? "sandbox.wake"
-							  : "sandbox.restore");
+				   b->request->disk_again ? "sandbox.start" :
+				   b->request->wake	  ? "sandbox.wake" :
+							    "sandbox.restore");
 	b->request->disk_again = b->request->open = false;
 	if (r == 0)
 		sandbox_parts_noted(b, &x->who);
@@ -211,7 +212,7 @@ void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_re
 	sandbox_use(b);
 	sandbox_close(b);
 	if (b->swap || b->sleep)
-		r = err_set(&x->e, ERR_CONFLICT, -EBUSY, "sandbox '%s' is being %s", b->request->name,
+		r = err_set(&x->e, WHY_BUSY, -EBUSY, "sandbox '%s' is being %s", b->request->name,
 			    b->swap ? "already restored" : "hibernated");
 	if (r == 0 && !request->wake) {
 		/* The policy is what was asked last: a checkpoint of an earlier, wider one does not bring that back. */

@@ -1,3 +1,4 @@
+/* Finds the secrets of a sandbox, and passes them to its network. */
 #include "service/secret/give.h"
 #include "service/sandbox/part.h"
 #include "base/base.h"
@@ -5,11 +6,12 @@
 #include "service/network/network.h"
 #include "service/exec/exec.h"
 #include "service/file/file.h"
-#include "service/secret/secret.h"
+#include "service/secret/struct.h"
 #include "tls/ca.h"
 
 #define DIR_SIZE (4 * MIB)
-#define VALUES_MAX (128U * 1024U) /* of one sandbox: they are all looked for in its output, by a process that serves all */
+/* of one sandbox: they are all looked for in its output, by a process that serves all */
+#define VALUES_MAX (128U * 1024U)
 #define CA_FILE SECRET_DIR "/.ca-certificates.crt"
 #define IMAGE_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 #define STEPS_MAX (4 * SECRET_USES_MAX + 3)
@@ -54,7 +56,8 @@ static int check_one(struct service *s, const struct tenant *t, struct sandbox_r
 			secret_use_only_mask(u);
 			return 0;
 		}
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "secret '%s' does not exist%s", u->name, c ? " any longer" : "");
+		err_set(e, WHY_SECRET_MISSING, -ENOENT, "secret '%s' does not exist%s", u->name,
+			c ? " any longer" : "");
 		err_remedy(e, "set it: `cloche secret set %s`; or use none: --no-secrets (\"secrets\": \"drop\")",
 			   u->name);
 		return -ENOENT;
@@ -135,7 +138,7 @@ static int gather_all(const struct sandbox *b, struct gathered *g, struct err *e
 	return r;
 }
 
-/* Sandboxes with the same values have one mask. NULL: nobody has it yet. */
+/* Sandboxes with the same values share one mask. NULL: no other has it. */
 static struct mask *same_mask(const struct sandbox *b, const uint8_t sum[SHA256_SIZE])
 {
 	const struct sandbox *other;
@@ -187,9 +190,8 @@ int secrets_fit(const struct secret *c, size_t len, struct err *e)
 		if (b->tenant != c->tenant || !secret_uses_have(&b->request->secrets, c->name) ||
 		    values_len(c->service, b->tenant, &b->request->secrets, c, len) <= VALUES_MAX)
 			continue;
-		err_set(e, ERR_TOO_LARGE, -E2BIG,
-			"with this value the secrets of sandbox '%s' would exceed %u KiB", b->request->name,
-			VALUES_MAX / 1024U);
+		err_set(e, ERR_TOO_LARGE, -E2BIG, "with this value the secrets of sandbox '%s' would exceed %u KiB",
+			b->request->name, VALUES_MAX / 1024U);
 		err_remedy(e, "delete that sandbox first, or use another name for the secret");
 		return -E2BIG;
 	}
@@ -300,7 +302,7 @@ static void on_told(void *arg)
 	if (g->r == 0)
 		g->of->ca_fresh = false;
 	g->fn(b, g->r, g->r < 0 ? &g->e : NULL);
-	/* What was changed meanwhile. */
+	/* What was changed in the meantime. */
 	if (b->secrets == g->of && g->of->stale && g->r == 0)
 		secrets_refresh(b);
 	give_free(g);
@@ -353,7 +355,7 @@ static void run_step(struct give *g)
 		return;
 	}
 	if (b->handle != g->handle) {
-		finish(g, err_set(&g->e, ERR_LOST, -ESRCH, "the sandbox has ended"));
+		finish(g, err_set(&g->e, WHY_SANDBOX_LOST, -ESRCH, "the sandbox has ended"));
 		return;
 	}
 	if (s->optional)
@@ -412,7 +414,8 @@ static int plan_files(struct give *g, struct err *e)
 		if (u->use[i].as != SECRET_FILE || !c || (c->gone && g->sandbox->state != SANDBOX_MAKING))
 			continue;
 		if (c->gone)
-			return err_set(e, ERR_CONFLICT, -ENOENT, "secret '%s' was deleted in the meantime", c->name);
+			return err_set(e, WHY_CHANGED_MEANWHILE, -ENOENT, "secret '%s' was deleted in the meantime",
+				       c->name);
 		snprintf(path, sizeof(path), SECRET_DIR "/%s", c->name);
 		r = plan_file(g, c, path, e);
 		if (r < 0 || !u->use[i].path || !strcmp(u->use[i].path, path))
@@ -447,7 +450,7 @@ static int plan_ca(struct give *g, struct err *e)
 	r = ca_bundle(buf_str(&theirs), g->of->ca_cert, &s->data, e);
 	if (r < 0 || g->sandbox->request->spec->flags & SPEC_READ_ONLY)
 		return r;
-	/* For programs that ask nobody where to look. Not every image has it there. */
+	/* For programs with a fixed path. Not every image has the file. */
 	image = step_add(g, FILE_WRITE, IMAGE_BUNDLE);
 	image->mode = 0644;
 	image->as_root = image->optional = true;
@@ -523,7 +526,7 @@ static void change_one(struct sandbox *b)
 	struct mask *m = NULL;
 	struct err e = { 0 };
 
-	/* The old ones go on masking while the new ones cannot be had. */
+	/* The old values stay masked if the new mask cannot be made. */
 	if (make_mask(b, &m, sum, &e) < 0) {
 		log_error("sandbox %s: %s", b->id, e.msg);
 	} else {
@@ -551,8 +554,8 @@ void secrets_changed(struct secret *c)
 
 static int add_ca_env(struct buf *text)
 {
-	static const char *const names[] = { "SSL_CERT_FILE",	"NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
-					     "CURL_CA_BUNDLE",	"GIT_SSL_CAINFO",      "PIP_CERT",
+	static const char *const names[] = { "SSL_CERT_FILE",  "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
+					     "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",      "PIP_CERT",
 					     "AWS_CA_BUNDLE" };
 	int r = 0;
 
@@ -620,3 +623,8 @@ const struct sandbox_part secret_part = {
 	.store = secrets_store,
 	.freed = secrets_free,
 };
+
+uint64_t secrets_dev(const struct sandbox *b)
+{
+	return b->secrets ? b->secrets->dev : 0;
+}

@@ -2,7 +2,7 @@
 #pragma once
 #include "base/sha256.h"
 #include "egress/msg.h"
-#include "service/sandbox/sandbox.h"
+#include "service/sandbox/struct.h"
 #include "base/mask.h"
 #include "service/secret/request.h"
 #include "service/secret/vault.h"
@@ -23,22 +23,25 @@ struct sandbox_secrets {
 	char *ca_sealed; /* both, as they are stored; NULL = not yet */
 	bool ca_old; /* the store has it sealed with a key of before */
 	bool ca_fresh; /* it is to be put into the sandbox */
-	struct buf told; /* values, as egress was told them last */
+	struct buf told; /* the values that egress was sent last */
 };
 
 /*
- * Whether @t may have what @request asks for: every secret is there and opens, and fits where it goes; injected ones go where
- * the network policy lets them. One that wakes up goes on without those that are gone.
+ * Whether @t may have what @request asks for: every secret exists and can be decrypted, and fits its place; injected
+ * ones are for hosts that the network policy allows. A sandbox that wakes up continues without deleted ones.
  */
 int secrets_check(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e);
-/* It is about to be made (@like goes on in it, or NULL), or was found again: masks and a CA. Nothing without secrets. */
+/*
+ * It is about to be made (@like continues in it, or NULL), or was found again: masks and a CA. Does nothing without
+ * secrets.
+ */
 int secrets_begin(struct sandbox *b, const struct sandbox *like, struct err *e);
-/* What the warden is told besides: room for files. */
+/* Adds to the spec for the warden: room for files. */
 void secrets_spec(const struct sandbox_request *request, struct sandbox_spec *spec);
 /* Writes its files. False: there is nothing to be done. Else @fn is called once, with 0 or why not. */
 typedef void secrets_given_fn(struct sandbox *b, int r, const struct err *e);
 bool secrets_give(struct sandbox *b, secrets_given_fn *fn);
-/* It stands, and is stored: one record per secret. */
+/* It is ready, and stored: one record per secret. */
 void secrets_note(struct sandbox *b, const struct who *who);
 /* Values or files of one that runs may be out of date: brings them up to date, now or when it can. */
 void secrets_refresh(struct sandbox *b);
@@ -61,13 +64,8 @@ int secrets_make_ca(struct sandbox *b, const struct sandbox *like, struct err *e
 /* What is kept of it in the sandbox's row, beside what was asked: a field "ca"; and back, NULL = there is none. */
 void secrets_store(struct sandbox *b, struct json *j);
 int secrets_found(struct sandbox *b, const char *ca, struct err *e);
-/* What is told egress: sandbox_net_inject_fn. */
+/* Fills in the values for egress: sandbox_net_inject_fn. */
 void secrets_inject(struct sandbox *b, struct egress_sandbox *to);
-/* Whether what lies on @dev is not for the API's callers. */
-static inline bool secrets_own(const struct sandbox *b, uint64_t dev)
-{
-	return b->secrets && b->secrets->dev && b->secrets->dev == dev;
-}
 /* What masks its output, or NULL. */
 static inline struct mask *sandbox_mask(const struct sandbox *b)
 {

@@ -3,10 +3,9 @@
 #include "base/base64.h"
 #include "base/log.h"
 #include "service/network/network.h"
-#include "service/secret/secret.h"
+#include "service/secret/struct.h"
 #include "service/secret/give.h"
 #include "tls/ca.h"
-
 
 #define CA_DAYS 3650U
 #define CA_ROOM (2 * CA_PEM_MAX)
@@ -33,7 +32,7 @@ static size_t sent_len(const struct buf *value)
 	return n;
 }
 
-/* Why it cannot stand in a request: egress would refuse it, and all else of the sandbox with it. */
+/* Why a value cannot be part of a request: egress would refuse it, and the whole policy with it. */
 static const char *unfit(const struct secret_use *u, const struct buf *value)
 {
 	size_t n = sent_len(value);
@@ -57,7 +56,10 @@ int secrets_check_inject(struct service *s, const struct sandbox_request *w, con
 	if (why)
 		return err_set(e, ERR_INVALID, -EINVAL, "secret '%s' %s: it cannot be passed as %s", u->name, why,
 			       secret_as_name(u->as));
-	/* One that goes on may have had its policy changed since: then the way is closed, and nothing is sent. */
+	/*
+	 * The policy of a sandbox that continues may have changed since: then its connections are refused, and nothing
+	 * is sent.
+	 */
 	if (w->wake || w->spec->layers || net_request_lets(s->o.net, w->net, u->host, u->port))
 		return 0;
 	err_set(e, ERR_INVALID, -ENETUNREACH,
@@ -113,7 +115,7 @@ int secrets_make_ca(struct sandbox *b, const struct sandbox *like, struct err *e
 
 	if (!x || !secrets_need_ca(b->request))
 		return 0;
-	/* The same sandbox goes on: its programs may know the one it has. */
+	/* The same sandbox continues: its programs may have stored its CA. */
 	if (like && like->secrets && like->secrets->ca_cert) {
 		r = keep_ca(x, like->secrets->ca_cert, like->secrets->ca_key, e);
 	} else {
@@ -133,7 +135,7 @@ void secrets_store(struct sandbox *b, struct json *j)
 
 	if (!x || !x->ca_cert)
 		return;
-	/* Sealed for who it is: one that took another's place has another id. */
+	/* Sealed for this sandbox's id: a sandbox that replaced another has a new id. */
 	if (!x->ca_sealed && seal_ca(b, x, &e) < 0)
 		log_error("sandbox %s: %s", b->id, e.msg);
 	if (x->ca_sealed)
@@ -167,7 +169,7 @@ int secrets_found(struct sandbox *b, const char *ca, struct err *e)
 	return secrets_make_ca(b, NULL, e);
 }
 
-/* --- what is told egress --- */
+/* --- the message to egress --- */
 
 static int add_value(const struct secret_use *u, const struct buf *value, struct buf *to, size_t *ret_at)
 {
@@ -186,7 +188,9 @@ static int add_value(const struct secret_use *u, const struct buf *value, struct
 
 void secrets_inject(struct sandbox *b, struct egress_sandbox *to)
 {
-	static const uint8_t kinds[] = { [SECRET_HEADER] = EGRESS_HEADER, [SECRET_BASIC] = EGRESS_BASIC, [SECRET_QUERY] = EGRESS_QUERY };
+	static const uint8_t kinds[] = {
+		[SECRET_HEADER] = EGRESS_HEADER, [SECRET_BASIC] = EGRESS_BASIC, [SECRET_QUERY] = EGRESS_QUERY
+	};
 	const struct secret_uses *u = &b->request->secrets;
 	struct sandbox_secrets *x = b->secrets;
 	size_t at[EGRESS_INJECTS_MAX];
@@ -209,7 +213,9 @@ void secrets_inject(struct sandbox *b, struct egress_sandbox *to)
 		if (secret_read(c, &value, &e) < 0 || (why = unfit(&u->use[i], &value)) ||
 		    add_value(&u->use[i], &value, &x->told, &at[n]) < 0) {
 			log_error("sandbox %s: secret '%s' is not sent: %s%s", b->id, u->use[i].name, why ? "it " : "",
-				  why ? why : e.msg[0] ? e.msg : "it does not fit");
+				  why	   ? why :
+				  e.msg[0] ? e.msg :
+					     "it does not fit");
 			continue;
 		}
 		to->inject[n++] = (struct egress_inject){

@@ -1,10 +1,11 @@
 /*
  * Another key for all secrets. The new key is on the disk before anything is sealed with it, and all rows change in one
- * transaction: whenever we die, the old key opens everything or the new one does, and the next start goes on from there.
+ * transaction: after a crash, either the old key opens everything or the new one does, and the next start continues
+ * from there.
  */
 #include "base/base.h"
 #include "base/log.h"
-#include "service/secret/secret.h"
+#include "service/secret/struct.h"
 #include "service/secret/give.h"
 
 struct rekey {
@@ -21,7 +22,7 @@ static int renew(struct rekey *k, const struct secret *c, struct secret_value *v
 	int r = secret_read_version(c, v, &value, &why);
 
 	if (r < 0) {
-		/* Whoever needs it is told, as before; the others are not to wait for it. */
+		/* A request that needs this secret fails as before; the others must not wait for it. */
 		log_error("%s", why.msg);
 		k->lost++;
 		return 0;
@@ -31,8 +32,11 @@ static int renew(struct rekey *k, const struct secret *c, struct secret_value *v
 	r = vault_seal(k->s->vault, &n, value.data, value.len, &sealed, e);
 	if (r == 0)
 		r = secret_values_reseal(k->s->db,
-					 &(struct secret_value_row){ .tenant = n.tenant, .name = n.name, .version = n.version,
-								     .sealed = sealed.data, .len = sealed.len },
+					 &(struct secret_value_row){ .tenant = n.tenant,
+								     .name = n.name,
+								     .version = n.version,
+								     .sealed = sealed.data,
+								     .len = sealed.len },
 					 e);
 	if (r < 0)
 		return r;
@@ -81,7 +85,10 @@ int secrets_rekey(struct service *s, struct err *e)
 		r = audit_flush(s->audit, e);
 		if (r == 0)
 			r = db_commit(s->db, e);
-		/* Beyond the log: the old key may be thrown away as soon as somebody reads that it is not needed. */
+		/*
+		 * Out of the write-ahead log: an administrator may delete the old key once the message says that it is
+		 * not needed.
+		 */
 		snprintf(path, sizeof(path), "%s/state.db", s->o.data);
 		if (r == 0)
 			r = db_checkpoint(path);

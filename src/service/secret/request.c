@@ -1,3 +1,4 @@
+/* Parses the secrets of a request. */
 #include "service/secret/request.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -64,14 +65,16 @@ static bool is_token(const char *s)
 	return *s && strspn(s, fit) == strlen(s);
 }
 
-/* What a request stands on is not to be replaced. */
+/* Headers that delimit a request or its connection must not be replaced. */
 static bool is_framing(const char *header)
 {
-	static const char *const not[] = { "host", "content-length", "transfer-encoding", "connection", "upgrade",
-					   "te",   "trailer",	     "expect",		  "proxy-connection", "keep-alive" };
+	static const char *const not [] = { "host",	  "content-length", "transfer-encoding",
+					    "connection", "upgrade",	    "te",
+					    "trailer",	  "expect",	    "proxy-connection",
+					    "keep-alive" };
 
-	for (size_t i = 0; i < ARRAY_LEN(not); i++)
-		if (!strcasecmp(header, not[i]))
+	for (size_t i = 0; i < ARRAY_LEN(not ); i++)
+		if (!strcasecmp(header, not [i]))
 			return true;
 	return false;
 }
@@ -194,7 +197,7 @@ static int read_one(const json_t *v, bool admin, struct secret_use *u, struct er
 	int r;
 
 	if (!json_is_object(v))
-		return err_set(e, ERR_INVALID, -EINVAL, "'secrets' must be objects {name, as, …}");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'secrets' must be objects {name, as, …}");
 	if (!json_read_str(&j, "name", &name, SECRET_NAME_SIZE - 1) && j.r == 0)
 		json_read_bad(&j, "name", "must be the name of a secret");
 	if (j.r == 0)
@@ -253,8 +256,8 @@ static int check_apart(const struct secret_uses *u, struct err *e)
 			if (a->path && same_text(a->path, b->path))
 				same = true;
 			/* A basic one is an Authorization header, too. */
-			if (secret_injected(a) && secret_injected(b) && !strcmp(a->host, b->host) && a->port == b->port &&
-			    (a->as == SECRET_QUERY) == (b->as == SECRET_QUERY) &&
+			if (secret_injected(a) && secret_injected(b) && !strcmp(a->host, b->host) &&
+			    a->port == b->port && (a->as == SECRET_QUERY) == (b->as == SECRET_QUERY) &&
 			    !strcasecmp(a->as == SECRET_BASIC ? "authorization" : a->field,
 					b->as == SECRET_BASIC ? "authorization" : b->field))
 				same = true;
@@ -274,7 +277,7 @@ int secret_uses_parse(const json_t *v, bool admin, struct secret_uses *ret, stru
 	if (!v || json_is_null(v) || (json_is_string(v) && !strcmp(json_string_value(v), "drop")))
 		return 0;
 	if (!json_is_array(v))
-		return err_set(e, ERR_INVALID, -EINVAL, "'secrets' must be an array, or \"drop\"");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'secrets' must be an array, or \"drop\"");
 	if (n > SECRET_USES_MAX)
 		return err_set(e, ERR_INVALID, -E2BIG, "'secrets': at most %u", SECRET_USES_MAX);
 	if (!n)
@@ -308,8 +311,12 @@ void secret_uses_write(const struct secret_uses *u, const char *key, struct json
 		if (x->path)
 			jout_str(j, "path", x->path);
 		if (x->field)
-			jout_str(j, x->as == SECRET_ENV ? "env" : x->as == SECRET_HEADER ? "header" :
-				    x->as == SECRET_BASIC ? "user" : "parameter", x->field);
+			jout_str(j,
+				 x->as == SECRET_ENV	? "env" :
+				 x->as == SECRET_HEADER ? "header" :
+				 x->as == SECRET_BASIC	? "user" :
+							  "parameter",
+				 x->field);
 		if (x->format)
 			jout_str(j, "format", x->format);
 		if (x->plain)
@@ -331,8 +338,8 @@ bool secret_uses_same(const struct secret_uses *a, const struct secret_uses *b)
 		const struct secret_use *x = &a->use[i], *y = &b->use[i];
 
 		same = !strcmp(x->name, y->name) && x->as == y->as && x->plain == y->plain && x->port == y->port &&
-		       same_text(x->path, y->path) && same_text(x->field, y->field) && same_text(x->format, y->format) &&
-		       same_text(x->host, y->host);
+		       same_text(x->path, y->path) && same_text(x->field, y->field) &&
+		       same_text(x->format, y->format) && same_text(x->host, y->host);
 	}
 	return same;
 }

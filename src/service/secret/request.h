@@ -1,14 +1,14 @@
 /*
- * Which secrets a sandbox gets, and how, as `secrets` of a create, a template, a restore or a fork says it:
+ * Which secrets a sandbox gets, and how, as `secrets` of a create, a template, a restore or a fork describes it:
  *
  *	{"name": "K", "as": "file", "path"?: "/etc/k"}		/run/secrets/K; a path elsewhere is a link to it
- *	{"name": "K", "as": "env", "env"?: "VAR"}		in the environment of its execs; VAR is K when silent
+ *	{"name": "K", "as": "env", "env"?: "VAR"}  in the environment of its execs; VAR is K when missing
  *	{"name": "K", "as": "header", "header"?: "Authorization", "format"?: "Bearer {}", "to": "api.example.com[:443]"}
  *	{"name": "K", "as": "basic", "user": "x", "to": …}
- *	{"name": "K", "as": "query", "parameter": "key", "to": …}	these three are added by egress: nobody inside sees them
+ *	{"name": "K", "as": "query", "parameter": "key", "to": …} the last three are added by egress, and not visible inside
  *	{"name": "K", "as": "mask"}				not given, but masked in its output
  *
- * or "drop": none. Names and ways alone are kept with a sandbox, never values.
+ * or "drop": none. Only names and kinds are stored with a sandbox, never values.
  */
 #pragma once
 #include <jansson.h>
@@ -28,7 +28,7 @@ enum secret_as { SECRET_FILE = 1, SECRET_ENV, SECRET_HEADER, SECRET_BASIC, SECRE
 struct secret_use {
 	char name[SECRET_NAME_SIZE];
 	enum secret_as as;
-	bool plain; /* without TLS: an admin's wish */
+	bool plain; /* without TLS, if an administrator allows it */
 	uint16_t port;
 	char *path; /* of a file elsewhere, or NULL */
 	char *field; /* the variable, header, user or parameter; else NULL */

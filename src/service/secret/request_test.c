@@ -43,8 +43,11 @@ TEST(what_is_left_out_has_its_usual_value)
 	struct secret_uses u = { 0 };
 	struct err e = { 0 };
 
-	CHECK_EQ(parse("[{\"name\":\"KEY\",\"as\":\"env\"},{\"name\":\"KEY\",\"as\":\"header\",\"to\":\"API.example.com\"},"
-		       "{\"name\":\"KEY\",\"as\":\"header\",\"header\":\"X-Key\",\"to\":\"api.example.com\"}]", false, &u, &e), 0);
+	CHECK_EQ(
+		parse("[{\"name\":\"KEY\",\"as\":\"env\"},{\"name\":\"KEY\",\"as\":\"header\",\"to\":\"API.example.com\"},"
+		      "{\"name\":\"KEY\",\"as\":\"header\",\"header\":\"X-Key\",\"to\":\"api.example.com\"}]",
+		      false, &u, &e),
+		0);
 	CHECK_STR(u.use[0].field, "KEY");
 	CHECK_STR(u.use[1].host, "api.example.com");
 	CHECK_STR(u.use[1].format, "Bearer {}");
@@ -86,7 +89,8 @@ TEST(what_a_sandbox_had_before_is_masked_after)
 {
 	json_t *before = json_loads("[{\"name\":\"A\",\"as\":\"env\"},{\"name\":\"B\",\"as\":\"file\"}]", 0, NULL);
 	json_t *other = json_loads("[{\"name\":\"B\",\"as\":\"env\"}]", 0, NULL), *drop = json_string("drop");
-	json_t *kept = secret_uses_after(before, NULL), *some = secret_uses_after(before, other), *none = secret_uses_after(before, drop);
+	json_t *kept = secret_uses_after(before, NULL), *some = secret_uses_after(before, other),
+	       *none = secret_uses_after(before, drop);
 	char *text;
 
 	CHECK(json_equal(kept, before));

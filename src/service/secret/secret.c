@@ -1,8 +1,9 @@
-#include "service/secret/secret.h"
+/* The list of secrets. */
+#include "service/secret/struct.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "service/checkpoint/checkpoint.h"
+#include "service/checkpoint/struct.h"
 #include "service/state/event.h"
 #include "base/mask.h"
 #include "service/secret/give.h"
@@ -46,7 +47,7 @@ struct secret *secret_find(struct service *s, const struct tenant *t, const char
 
 	if (c && !c->gone)
 		return c;
-	err_set(e, ERR_NOT_FOUND, -ENOENT, "no secret '%.64s'", name);
+	err_set(e, WHY_SECRET_MISSING, -ENOENT, "no secret '%.64s'", name);
 	err_remedy(e, "set it first: PUT /v1/secrets/%.64s, or `cloche secret set %.64s`", name, name);
 	return NULL;
 }
@@ -104,7 +105,7 @@ static struct secret_value *value_new(uint64_t version, const void *sealed, size
 	struct secret_value *v = malloc(sizeof(*v) + len);
 
 	if (!v)
-		abort(); /* some kilobytes: nothing would go on */
+		abort(); /* some kilobytes: without them nothing would work */
 	v->next = NULL;
 	v->version = version;
 	v->len = len;
@@ -119,8 +120,8 @@ static int check_value(const char *value, size_t len, struct err *e)
 	while (n && (value[n - 1] == '\n' || value[n - 1] == '\r'))
 		n--;
 	if (n < MASK_VALUE_MIN) {
-		err_set(e, ERR_INVALID, -EINVAL, "'value' must have at least %u bytes, without the final newline (got %zu)",
-			MASK_VALUE_MIN, n);
+		err_set(e, WHY_BAD_FIELD, -EINVAL,
+			"'value' must have at least %u bytes, without the final newline (got %zu)", MASK_VALUE_MIN, n);
 		err_remedy(e, "a shorter value cannot be masked: it would match everywhere");
 		return -EINVAL;
 	}
@@ -129,7 +130,7 @@ static int check_value(const char *value, size_t len, struct err *e)
 	return 0;
 }
 
-/* --- whether somebody may still show it --- */
+/* --- places that may still contain a value --- */
 
 static bool named_in(const char *config, const char *name)
 {
@@ -226,11 +227,14 @@ static int turn_over(struct secret *c, const void *value, size_t len, const char
 		r = store(c, description, n.version, false, e);
 	if (r == 0)
 		r = secret_values_put(c->service->db,
-				      &(struct secret_value_row){ .tenant = n.tenant, .name = n.name, .version = n.version,
-								  .sealed = sealed.data, .len = sealed.len },
+				      &(struct secret_value_row){ .tenant = n.tenant,
+								  .name = n.name,
+								  .version = n.version,
+								  .sealed = sealed.data,
+								  .len = sealed.len },
 				      e);
 	if (r < 0) {
-		/* As it was: one without its value would be no use to anybody. */
+		/* As it was before: a secret without its value would be useless. */
 		if (c->values)
 			store(c, c->description, c->version, c->gone, NULL);
 		else
@@ -263,7 +267,7 @@ static int take(struct service *s, struct tenant *t, struct err *e)
 	const struct tenant_quota one = { .secrets = 1 };
 
 	if (count(s, t) >= SECRETS_MAX)
-		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has reached its limit of %u secrets", t->id,
+		return err_set(e, WHY_LIMIT, -EDQUOT, "tenant '%s' has reached its limit of %u secrets", t->id,
 			       SECRETS_MAX);
 	return tenant_take(t, &one, e);
 }
@@ -350,8 +354,9 @@ int secret_put(struct service *s, const struct who *who, struct tenant *t, const
 	return 0;
 }
 
-int secret_remove(struct secret *c, const struct who *who, struct err *e)
+static int remove_one(void *x, const struct who *who, struct err *e)
 {
+	struct secret *c = x;
 	const struct tenant_quota one = { .secrets = 1 };
 	bool shown = still_shown(c);
 	struct tenant *t = c->tenant;
@@ -382,8 +387,10 @@ static void write_time(struct json *j, const char *key, uint64_t ns)
 	jout_str(j, key, when);
 }
 
-void secret_write(const struct secret *c, struct json *j)
+static void write_one(const void *x, struct json *j)
 {
+	const struct secret *c = x;
+
 	jout_object(j, NULL);
 	jout_str(j, "name", c->name);
 	jout_str(j, "tenant", c->tenant->id);
@@ -395,29 +402,25 @@ void secret_write(const struct secret *c, struct json *j)
 	jout_end(j);
 }
 
-static int by_name(const void *a, const void *b)
+static void *find(struct service *s, const struct tenant *t, const char *name, struct err *e)
 {
-	const struct secret *const *x = a, *const *y = b;
-	int r = strcmp((*x)->tenant->id, (*y)->tenant->id);
-
-	return r ? r : strcmp((*x)->name, (*y)->name);
+	return secret_find(s, t, name, e);
 }
 
-int secrets_list(struct service *s, const struct tenant *t, struct secret ***ret, size_t *ret_n)
+static struct named next(const struct service *s, size_t *at)
 {
-	struct secret **list = calloc(s->secrets.count + 1, sizeof(*list)), *c;
-	size_t at = 0, n = 0;
+	struct secret *c = map_next(&s->secrets, at);
 
-	if (!list)
-		return -ENOMEM;
-	while ((c = map_next(&s->secrets, &at)))
-		if (!c->gone && (!t || c->tenant == t))
-			list[n++] = c;
-	qsort(list, n, sizeof(struct secret *), by_name);
-	*ret = list;
-	*ret_n = n;
-	return 0;
+	return c ? (struct named){ c, c->tenant, c->gone ? NULL : c->name } : (struct named){ 0 };
 }
+
+const struct named_kind secret_kind = {
+	.plural = "secrets",
+	.find = find,
+	.next = next,
+	.write = write_one,
+	.remove = remove_one,
+};
 
 void secrets_forget(struct service *s, const struct tenant *t)
 {

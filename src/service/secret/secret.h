@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "service/service.h"
+#include "service/state/named.h"
 #include "service/secret/vault.h"
 #include "service/sandbox/request.h"
 
@@ -12,24 +13,7 @@
 #define SECRET_VERSIONS 16U /* values kept, the newest counted */
 #define SECRET_DESCRIPTION_MAX 1024U
 
-/* As it is stored. */
-struct secret_value {
-	struct secret_value *next; /* older */
-	uint64_t version;
-	size_t len;
-	uint8_t sealed[];
-};
-
-struct secret {
-	struct service *service;
-	struct tenant *tenant;
-	char name[NAME_MAX_LEN + 1];
-	char *description; /* NULL = none */
-	uint64_t version;
-	bool gone; /* deleted: nobody gets it any more; its values are masked where they may still show */
-	uint64_t created_ns, updated_ns;
-	struct secret_value *values; /* newest first */
-};
+struct secret;
 
 /* All that are stored. */
 int secrets_load(struct service *s, struct err *e);
@@ -45,18 +29,15 @@ struct secret *secret_any(struct service *s, const struct tenant *t, const char 
 /* Adds or rotates. @description NULL: stays. Stored with the turn. */
 int secret_put(struct service *s, const struct who *who, struct tenant *t, const char *name, const void *value,
 	       size_t len, const char *description, struct secret **ret, bool *ret_created, struct err *e);
-/* Stored with the turn; @c may be gone afterwards. */
-int secret_remove(struct secret *c, const struct who *who, struct err *e);
 /* Its newest value, added to @ret (followed by a NUL that does not count): wiped by the caller. */
 int secret_read(const struct secret *c, struct buf *ret, struct err *e);
-int secret_read_version(const struct secret *c, const struct secret_value *v, struct buf *ret, struct err *e);
-/* The wire's shape, as one object; never the value. */
-void secret_write(const struct secret *c, struct json *j);
-/* Those of the tenant (NULL: all), by name; to be freed. */
-int secrets_list(struct service *s, const struct tenant *t, struct secret ***ret, size_t *ret_n);
+/* What is written of one is never the value. */
+extern const struct named_kind secret_kind;
 /* Those that are gone, and that no sandbox or checkpoint can show any more, are forgotten. */
 void secrets_sweep(struct service *s);
 /* The tenant goes, and its rows with it. */
 void secrets_forget(struct service *s, const struct tenant *t);
+/* The device of the filesystem that @b has its secrets on, as it is called inside: hidden from callers of the API. 0: none. */
+uint64_t secrets_dev(const struct sandbox *b);
 /* One audit record: it was given to a sandbox, as @how says ("file", "env", …), or withheld. */
 void secret_note_use(const struct secret *c, const struct who *who, const char *sandbox, const char *how);

@@ -1,3 +1,4 @@
+/* Seals and opens the values of secrets. */
 #include "service/secret/vault.h"
 #include "base/base.h"
 #include "base/sha256.h"
@@ -286,8 +287,8 @@ int vault_seal(struct vault *v, const struct vault_name *n, const void *value, s
 
 static int does_not_open(const struct vault_name *n, struct err *e)
 {
-	err_set(e, ERR_INTERNAL, -EBADMSG, "secret '%s' of tenant '%s' (version %" PRIu64 ") cannot be decrypted", n->name,
-		n->tenant, n->version);
+	err_set(e, ERR_INTERNAL, -EBADMSG, "secret '%s' of tenant '%s' (version %" PRIu64 ") cannot be decrypted",
+		n->name, n->tenant, n->version);
 	err_remedy(e, "it was encrypted with another key (secrets.key, secrets_key_command), or its row was changed: "
 		      "set it again");
 	return -EBADMSG;

@@ -1,13 +1,13 @@
 /*
- * Values that lie on a disk, sealed: AES-256-GCM with a nonce of its own each, bound to whose, which and what version it
- * is. What was changed, or belongs elsewhere, does not open.
+ * Values are stored sealed: AES-256-GCM with a nonce of its own each, bound to the tenant, the name and the version. A
+ * value that was changed, or moved to another row, does not open.
  *
  * The key is `secrets.key` in the data folder (32 bytes, 0600, made when the first value is sealed), or comes from
  * outside (secrets_key_command): 32 bytes are the key; anything else is a passphrase, stretched by scrypt with
  * `secrets.salt` of the data folder.
  *
- * Keys of before open what was sealed with them, until vault_settle(): one from outside (secrets_old_key_command),
- * `secrets.key.old`, and `secrets.key` where the key comes from outside by now. Nothing is sealed with those any more.
+ * Earlier keys open what was sealed with them, until vault_settle(): one from outside (secrets_old_key_command),
+ * `secrets.key.old`, and `secrets.key` where the key now comes from outside. Nothing is sealed with those any more.
  */
 #pragma once
 #include <stdbool.h>
@@ -59,7 +59,7 @@ struct vault_name {
 /* Adds to @ret. */
 int vault_seal(struct vault *v, const struct vault_name *n, const void *value, size_t len, struct buf *ret,
 	       struct err *e);
-/* ERR_INTERNAL that names the secret when it does not open. @ret is wiped by who has it: vault_wipe. */
+/* Opens a value. ERR_INTERNAL that names the secret when that fails. The caller wipes @ret: vault_wipe. */
 int vault_open(struct vault *v, const struct vault_name *n, const void *sealed, size_t len, struct buf *ret,
 	       struct err *e);
 void vault_wipe(struct buf *b);

@@ -98,7 +98,7 @@ TEST(the_key_is_made_once_and_is_nobody_elses)
 	folder(dir);
 	path_in(dir, "secrets.key", path);
 	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir }, &v, &e), 0);
-	CHECK(stat(path, &st) < 0); /* nobody has asked for anything */
+	CHECK(stat(path, &st) < 0); /* no key was needed yet */
 	CHECK_EQ(vault_seal(v, &name, "value", 5, &sealed, &e), 0);
 	vault_free(v);
 	CHECK_EQ(stat(path, &st), 0);
@@ -132,8 +132,10 @@ TEST(a_key_or_passphrase_from_outside_is_all_there_is)
 {
 	static const uint8_t key[32] = { 1, 2, 3 }, other[32] = { 1, 2, 4 };
 	static const char pass[] = "correct horse battery staple\n", wrong[] = "correct horse battery stable\n";
-	const struct vault_opts good[] = { { .given = key, .given_len = 32 }, { .given = pass, .given_len = sizeof(pass) - 1 } };
-	const struct vault_opts bad[] = { { .given = other, .given_len = 32 }, { .given = wrong, .given_len = sizeof(wrong) - 1 } };
+	const struct vault_opts good[] = { { .given = key, .given_len = 32 },
+					   { .given = pass, .given_len = sizeof(pass) - 1 } };
+	const struct vault_opts bad[] = { { .given = other, .given_len = 32 },
+					  { .given = wrong, .given_len = sizeof(wrong) - 1 } };
 	struct err e = { 0 };
 	char dir[64], path[128];
 	struct stat st;
@@ -161,7 +163,8 @@ TEST(a_key_or_passphrase_from_outside_is_all_there_is)
 	{
 		struct vault *v = NULL;
 
-		CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir, .given = "short\n", .given_len = 6 }, &v, &e), -EINVAL);
+		CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir, .given = "short\n", .given_len = 6 }, &v, &e),
+			 -EINVAL);
 		CHECK(!v);
 	}
 	remove_all(dir);
@@ -205,15 +208,21 @@ TEST(a_key_of_before_opens_what_is_sealed_again_until_it_is_forgotten)
 	CHECK_CONTAINS(e.msg, "secrets.key.old");
 	CHECK_EQ(unlink(old), 0);
 	/* To a command, and to another one. */
-	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir, .given = first, .given_len = sizeof(first) - 1 }, &v, &e), 0);
+	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir, .given = first, .given_len = sizeof(first) - 1 }, &v, &e),
+		 0);
 	CHECK_EQ(vault_open(v, &name, again.data, again.len, &plain, &e), 0);
 	CHECK(vault_opened_old(v));
 	buf_clear(&sealed);
 	CHECK_EQ(vault_seal(v, &name, "value", 5, &sealed, &e), 0);
 	vault_free(v);
 	CHECK_EQ(unlink(path), 0);
-	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir, .given = then, .given_len = sizeof(then) - 1, .old = first,
-						 .old_len = sizeof(first) - 1 }, &v, &e), 0);
+	CHECK_EQ(vault_new(&(struct vault_opts){ .data = dir,
+						 .given = then,
+						 .given_len = sizeof(then) - 1,
+						 .old = first,
+						 .old_len = sizeof(first) - 1 },
+			   &v, &e),
+		 0);
 	CHECK_EQ(vault_open(v, &name, sealed.data, sealed.len, &plain, &e), 0);
 	CHECK(vault_opened_old(v));
 	vault_free(v);

@@ -1,7 +1,8 @@
+/* Passes events to listeners, and keeps the last ones. */
 #include "service/state/event.h"
 #include "base/base.h"
 #include "base/clock.h"
-#include "service/sandbox/sandbox.h"
+#include "service/sandbox/struct.h"
 
 #define KEPT 1024
 
@@ -19,8 +20,8 @@ int events_new(struct events **ret, struct err *e)
 	if (!v)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for events");
 	/*
-	 * Beyond all that a daemon before us has given out, so that whoever comes back with one of those gets
-	 * everything.
+	 * Beyond all numbers that an earlier daemon has sent, so that a client that comes back with one of those gets
+	 * all events.
 	 */
 	v->seq = clock_real_ns() / 1000000ULL;
 	*ret = v;
@@ -43,7 +44,8 @@ void event_of(struct service *s, const struct tenant *t, const char *sandbox, co
 	clock_iso(clock_real_ns(), when);
 	if (*sandbox)
 		snprintf(field, sizeof(field), "\"sandbox\":\"%s\",", sandbox);
-	if (buf_addf(&text, "{\"kind\":\"%s\",%s\"time\":\"%s\"%s%s}", kind, field, when, *fields ? "," : "", fields) < 0)
+	if (buf_addf(&text, "{\"kind\":\"%s\",%s\"time\":\"%s\"%s%s}", kind, field, when, *fields ? "," : "", fields) <
+	    0)
 		return;
 	free(ev->json);
 	ev->json = buf_take(&text);

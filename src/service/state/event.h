@@ -1,4 +1,4 @@
-/* What happened, for whoever listens. The last ones are kept, so that a listener that was cut off misses nothing. */
+/* Events for listeners. The last ones are kept, so that a listener that was cut off misses none. */
 #pragma once
 #include "service/service.h"
 
@@ -20,7 +20,10 @@ struct event_listener {
 };
 
 int events_new(struct events **ret, struct err *e);
-/* Adds {"kind","sandbox","time",…fields}, unless nobody may see it; @fields is a JSON object's inside ("" = nothing), e.g. "\"exec\":\"…\"". */
+/*
+ * Adds {"kind","sandbox","time",…fields}, unless the sandbox is hidden; @fields is a JSON object's inside ("" =
+ * nothing), e.g. "\"exec\":\"…\"".
+ */
 void event_add(struct service *s, const struct sandbox *b, const char *kind, const char *fields);
 /* The same for a sandbox that may be gone, or of none (""). */
 void event_of(struct service *s, const struct tenant *t, const char *sandbox, const char *kind, const char *fields);

@@ -1,3 +1,4 @@
+/* Reads fields of JSON, and reports what is wrong with them. */
 #include "service/state/json_read.h"
 #include "base/base.h"
 #include "base/near.h"
@@ -31,7 +32,7 @@ static bool too_deep(const char *text, size_t len)
 	return false;
 }
 
-int json_read_begin(const char *text, size_t len, json_t **ret, struct err *e)
+static int begin(const char *text, size_t len, size_t flags, json_t **ret, struct err *e)
 {
 	json_error_t why;
 	json_t *o;
@@ -44,17 +45,27 @@ int json_read_begin(const char *text, size_t len, json_t **ret, struct err *e)
 		return 0;
 	}
 	if (too_deep(text, len))
-		return err_set(e, ERR_INVALID, -EINVAL, "JSON: nested deeper than %d levels", JIN_DEPTH);
-	o = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+		return err_set(e, WHY_BAD_JSON, -EINVAL, "JSON: nested deeper than %d levels", JIN_DEPTH);
+	o = json_loadb(text, len, JSON_REJECT_DUPLICATES | flags, &why);
 	if (!o)
-		return err_set(e, ERR_INVALID, -EINVAL, "JSON: %.120s (line %d, column %d)", why.text, why.line,
+		return err_set(e, WHY_BAD_JSON, -EINVAL, "JSON: %.120s (line %d, column %d)", why.text, why.line,
 			       why.column);
 	if (!json_is_object(o)) {
 		json_decref(o);
-		return err_set(e, ERR_INVALID, -EINVAL, "the body must be a JSON object");
+		return err_set(e, WHY_BAD_JSON, -EINVAL, "the body must be a JSON object");
 	}
 	*ret = o;
 	return 0;
+}
+
+int json_read_begin(const char *text, size_t len, json_t **ret, struct err *e)
+{
+	return begin(text, len, 0, ret, e);
+}
+
+int json_read_begin_nul(const char *text, size_t len, json_t **ret, struct err *e)
+{
+	return begin(text, len, JSON_ALLOW_NUL, ret, e);
 }
 
 int json_read_bad(struct json_read *j, const char *key, const char *fmt, ...)
@@ -68,7 +79,7 @@ int json_read_bad(struct json_read *j, const char *key, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	/* A predicate follows its subject: 'cmd' must be an array of strings. */
-	j->r = err_set(j->e, ERR_INVALID, -EINVAL, "'%s'%s %s", key,
+	j->r = err_set(j->e, WHY_BAD_FIELD, -EINVAL, "'%s'%s %s", key,
 		       !strncmp(text, "must ", 5) || !strncmp(text, "is ", 3) || !strncmp(text, "has ", 4) ? "" : ":",
 		       text);
 	return j->r;
@@ -96,6 +107,10 @@ bool json_read_str(struct json_read *j, const char *key, const char **ret, size_
 	}
 	if (json_string_length(v) > max) {
 		json_read_bad(j, key, "must be at most %zu bytes", max);
+		return false;
+	}
+	if (strlen(json_string_value(v)) != json_string_length(v)) {
+		json_read_bad(j, key, "must be a string without NULs");
 		return false;
 	}
 	*ret = json_string_value(v);
@@ -260,7 +275,7 @@ static int unknown_field(struct json_read *j, const char *key)
 {
 	const char *near = near_word(key, j->key, j->asked);
 
-	err_set(j->e, ERR_INVALID, -EINVAL, "'%.60s': unknown field", key);
+	err_set(j->e, WHY_UNKNOWN_FIELD, -EINVAL, "'%.60s': unknown field", key);
 	if (near)
 		err_remedy(j->e, "did you mean '%s'?", near);
 	return -EINVAL;
@@ -274,7 +289,8 @@ int json_read_end(struct json_read *j)
 	if (j->r < 0)
 		return j->r;
 	memcpy(&o, &j->o, sizeof(o)); /* the library's walk takes no const, and changes nothing */
-	json_object_foreach(o, key, v) {
+	json_object_foreach(o, key, v)
+	{
 		bool known = false;
 
 		for (unsigned i = 0; i < j->asked && !known; i++)

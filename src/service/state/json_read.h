@@ -1,13 +1,13 @@
 /*
- * JSON from strangers, read strictly: one object, no repeated or unknown key, no NUL, bounded depth. Fields are asked
- * for one by one; the first thing that is wrong sticks, and json_read_end() tells it, together with keys nobody asked for.
+ * Strict reading of hostile JSON: one object, no repeated or unknown key, no NUL, bounded depth. Fields are read one by
+ * one; the first error is kept, and json_read_end() returns it, or an error for keys that were not read.
  *
  *	struct json_read j = JIN_INIT(object, e);
  *	json_read_str(&j, "name", &name, 64);
  *	json_read_ms(&j, "timeout", &timeout);
  *	r = json_read_end(&j);
  *
- * What is missing, or null, leaves the variable as it is; each returns whether it was there.
+ * A missing or null field leaves the variable as it is; each function returns whether the field was there.
  */
 #pragma once
 #include <jansson.h>
@@ -27,10 +27,15 @@ struct json_read {
 	unsigned asked;
 	const char *key[JIN_KEYS];
 };
-#define JIN_INIT(o_, e_) { .o = (o_), .e = (e_) }
+#define JIN_INIT(o_, e_)                                                                                               \
+	{                                                                                                              \
+		.o = (o_), .e = (e_)                                                                                   \
+	}
 
 /* An object, or ERR_INVALID. The caller frees it with json_decref. An empty text is an empty object. */
 int json_read_begin(const char *text, size_t len, json_t **ret, struct err *e);
+/* The same, and texts may have NULs: json_read_str() refuses those. */
+int json_read_begin_nul(const char *text, size_t len, json_t **ret, struct err *e);
 
 /* Whether an earlier field was wrong. For errors of the caller's own: json_read_bad(). */
 int json_read_bad(struct json_read *j, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -26,13 +26,14 @@ int service_room(struct service *s, struct err *e)
 		s->room_low = room_low(&disk, ROOM_WORK);
 	}
 	if (turn_stuck(s->turn)) {
-		err_set(e, ERR_EXHAUSTED, -ENOSPC, "the disk of the data folder is full: no changes can be stored");
+		err_set(e, WHY_NO_HOST_SPACE, -ENOSPC, "the disk of the data folder is full: no changes can be stored");
 		err_remedy(e, "free space there; running sandboxes continue");
 		return -ENOSPC;
 	}
 	if (s->room >= s->room_low)
 		return 0;
-	err_set(e, ERR_EXHAUSTED, -ENOSPC, "the disk of the data folder is full: %llu KiB are left", (unsigned long long)(s->room / KIB));
+	err_set(e, WHY_NO_HOST_SPACE, -ENOSPC, "the disk of the data folder is full: %llu KiB are left",
+		(unsigned long long)(s->room / KIB));
 	err_remedy(e, "free space there; running sandboxes continue, and sandboxes can be deleted");
 	return -ENOSPC;
 }

@@ -1,7 +1,9 @@
+/* Does once at the end of a turn what was asked for during it. */
 #include "service/state/turn.h"
 #include "base/base.h"
 #include "base/log.h"
 #include "base/room.h"
+#include "store/db.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -106,8 +108,8 @@ static int try_store(struct turn *t, struct err *e)
 }
 
 /*
- * Whether all is stored. On a full disk it is not, and nothing is lost by that: what was changed stays in memory, what
- * depends on it waits, and all else goes on.
+ * Whether all is stored. On a full disk it is not, and nothing is lost by that: changes stay in memory, calls that
+ * depend on them wait, and all others continue.
  */
 static bool store(struct turn *t)
 {

@@ -5,8 +5,8 @@
 #pragma once
 #include "audit/audit.h"
 #include "base/err.h"
-#include "store/db.h"
 
+struct db;
 struct uv_loop_s;
 #define EXIT_NO_ROOM 75 /* of this process: the disk is full. Worth another try, as often as it takes */
 /* With what the process ends for an error of that number, or -errno. */
@@ -22,14 +22,14 @@ int turn_sync(int audit, int db);
  */
 int turn_new(struct uv_loop_s *loop, struct db *d, struct audit *a, struct turn **ret, struct err *e);
 /*
- * Stores what is left and forgets who waits. The loop must run once more, for libuv lets go of handles only then; @d
- * and @a are not used after this returns.
+ * Stores what is left and drops the waits. The loop must run once more, for libuv frees handles only then; @d and @a
+ * are not used after this returns.
  */
 void turn_free(struct turn *t);
 /*
- * From now on a full disk does not end the process: @fn is called, which gives back what was kept for this (true: some
- * was). If that is not enough, what was changed waits in memory, and its answers with it, until it can be stored; it is
- * tried again by itself. Only when SQLite has undone the turn is there no other way than the end.
+ * From now on a full disk does not end the process: @fn is called, which releases the reserve (true: there was some).
+ * If that is not enough, changes wait in memory, and their answers with them, until they can be stored; this is retried
+ * by itself. The process only ends if SQLite has undone the turn.
  */
 void turn_on_full(struct turn *t, bool (*fn)(void *arg), void *arg);
 /* Whether something waits for that now. */
@@ -42,7 +42,7 @@ int turn_sync_always(struct turn *t, struct err *e);
 /*
  * Calls @fn when everything changed so far is stored, later in this turn (never from within). Callbacks run in order.
  * One that is taken back with turn_cancel is not called. Registered by a callback: the next turn, which comes at once.
- * Who waits already goes to the end.
+ * One that waits already moves to the end.
  */
 struct turn_wait { /* all zeros at first */
 	struct turn_wait *next, *prev; /* NULL: not waiting */
@@ -51,5 +51,5 @@ struct turn_wait { /* all zeros at first */
 };
 void turn_after(struct turn *t, struct turn_wait *w, void (*fn)(void *arg), void *arg);
 void turn_cancel(struct turn_wait *w); /* fine when it is not waiting */
-/* Something was changed that nobody waits for: stored at the end of this turn. */
+/* Something was changed for which no call waits: it is stored at the end of this turn. */
 void turn_dirty(struct turn *t);

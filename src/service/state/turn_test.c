@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "base/test.h"
+#include "store/db.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -207,7 +208,7 @@ TEST(one_taken_back_is_not_called)
 	begin();
 	order[0] = '\0';
 	turn_cancel(&a.wait); /* not waiting: fine */
-	a.cancel = &c.wait; /* while the calls go on */
+	a.cancel = &c.wait; /* while the callbacks run */
 	turn_after(w.turn, &b.wait, called, &b);
 	turn_after(w.turn, &a.wait, called, &a);
 	turn_after(w.turn, &c.wait, called, &c);

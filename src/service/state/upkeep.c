@@ -1,8 +1,10 @@
+/* Runs maintenance at intervals, in workers. */
 #include "service/state/upkeep.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/note.h"
+#include "store/db.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -27,7 +29,7 @@ struct upkeep {
 	uint64_t pruned_ns;
 	bool syncing, moving, freed;
 	unsigned ticks;
-	size_t loose; /* bytes that malloc had to itself after it was last told to give some back */
+	size_t loose; /* free bytes in malloc after the last malloc_trim() */
 	unsigned held; /* by libuv: the timer and two workers */
 };
 

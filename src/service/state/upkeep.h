@@ -7,11 +7,11 @@
 #include "audit/audit.h"
 #include "base/err.h"
 #include "service/state/turn.h"
-#include "store/db.h"
 
 #define UPKEEP_MS 1000
 #define UPKEEP_ANSWERS_NS (24ULL * 3600 * 1000000000)
 
+struct db;
 struct uv_loop_s;
 struct upkeep;
 

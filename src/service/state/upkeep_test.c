@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/test.h"
+#include "store/db.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* Follows changes of the wall clock. */
 #include "service/state/wall.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -42,34 +43,4 @@ uint64_t wall_now(struct service *s)
 		service_soon(s);
 	}
 	return clock_real_ns();
-}
-
-/* A row of an exec cannot be changed, but be replaced. */
-static void store_execs(const struct sandbox *b)
-{
-	struct err e = { 0 };
-
-	for (struct exec *x = b->execs; x; x = x->next)
-		if (x->stored && !x->ended_ns && x->request->timeout_ms &&
-		    (execs_delete(b->service->db, x->id, &e) < 0 || exec_store(x, NULL, &e) < 0))
-			log_warn("exec '%s': cannot store its time after the clock was set: %s", x->id, e.msg);
-}
-
-void wall_store(struct service *s)
-{
-	struct err e = { 0 };
-	struct sandbox *b;
-	size_t at = 0;
-
-	if (!s->wall_moved)
-		return;
-	s->wall_moved = false;
-	while ((b = map_next(&s->sandboxes, &at))) {
-		if (b->state == SANDBOX_MAKING || b->state == SANDBOX_ENDING)
-			continue;
-		if (sandbox_store(b, &e) < 0)
-			log_warn("sandbox '%s': cannot store its time after the clock was set: %s", b->id, e.msg);
-		store_execs(b);
-	}
-	turn_dirty(s->turn);
 }

@@ -11,5 +11,3 @@ struct service;
 
 /* The time for whatever is kept of a sandbox or exec. */
 uint64_t wall_now(struct service *s);
-/* From the tick: rows of what has moved are written again. */
-void wall_store(struct service *s);

@@ -1,10 +1,11 @@
+/* Keeps sandboxes of a template ready. */
 #include "service/template/pool.h"
 #include "service/sandbox/part.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/state/event.h"
-#include "service/exec/exec.h"
+#include "service/exec/struct.h"
 #include "service/template/pool_internal.h"
 #include "service/template/template.h"
 
@@ -51,7 +52,7 @@ static bool agent_lives(const struct sandbox *b)
 	return poll(&p, 1, 0) >= 0 && !(p.revents & (POLLHUP | POLLRDHUP | POLLERR | POLLNVAL));
 }
 
-/* Of a ready one nobody but its template started anything. */
+/* In a ready sandbox, only its template has started execs. */
 static bool start_is_lost(const struct sandbox *b)
 {
 	for (const struct exec *x = b->execs; x; x = x->next)
@@ -125,7 +126,7 @@ int pools_take(struct service *s, const struct who *who, struct sandbox_request 
 			room = room ? room : p;
 	}
 	if (!room) {
-		err_set(e, ERR_QUOTA, -EDQUOT, "pool '%s' has reached its limit of %u sandboxes", t->pools->name,
+		err_set(e, WHY_LIMIT, -EDQUOT, "pool '%s' has reached its limit of %u sandboxes", t->pools->name,
 			t->pools->alive);
 		err_remedy(e, "delete some, or raise the pool's `max`");
 		return -EDQUOT;
@@ -185,7 +186,7 @@ void pool_renew(struct pool *p)
 
 /* --- put, remove --- */
 
-struct pool *pool_find(struct service *s, const struct tenant *tenant, const char *name, struct err *e)
+static struct pool *pool_find(struct service *s, const struct tenant *tenant, const char *name, struct err *e)
 {
 	struct pool *p;
 	char key[256];
@@ -193,7 +194,7 @@ struct pool *pool_find(struct service *s, const struct tenant *tenant, const cha
 	scoped(tenant, name, key, sizeof(key));
 	p = map_get(&s->pool_names, key);
 	if (!p)
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "no pool '%.64s'", name);
+		err_set(e, WHY_POOL_MISSING, -ENOENT, "no pool '%.64s'", name);
 	return p;
 }
 
@@ -307,7 +308,7 @@ static int add(struct service *s, struct template *t, const char *name, uint32_t
 	if (r < 0)
 		return r;
 	if (n >= POOLS_MAX)
-		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has reached its limit of %u pools", t->tenant->id,
+		return err_set(e, WHY_LIMIT, -EDQUOT, "tenant '%s' has reached its limit of %u pools", t->tenant->id,
 			       n);
 	p = pool_new(s, t, name);
 	if (!p)
@@ -362,7 +363,7 @@ int pool_put(struct service *s, const struct who *who, struct tenant *tenant, co
 	if (!t)
 		return -ENOENT;
 	if (max && max < min)
-		return err_set(e, ERR_INVALID, -EINVAL, "'max' must not be less than `min`");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'max' must not be less than `min`");
 	p = pool_find(s, tenant, name, NULL);
 	*ret_new = !p;
 	r = p ? change(p, t, min, max, e) : add(s, t, name, min, max, &p, e);
@@ -374,7 +375,7 @@ int pool_put(struct service *s, const struct who *who, struct tenant *tenant, co
 	return 0;
 }
 
-/* Those that were given out are nobody's but their own now. */
+/* Sandboxes that were handed out do not belong to the pool any more. */
 static void let_go(struct pool *p)
 {
 	struct sandbox *b;
@@ -388,8 +389,9 @@ static void let_go(struct pool *p)
 	free(p);
 }
 
-int pool_remove(struct pool *p, const struct who *who, struct err *e)
+static int remove_one(void *x, const struct who *who, struct err *e)
 {
+	struct pool *p = x;
 	int r = pools_delete(p->service->db, p->id, e);
 
 	if (r < 0)
@@ -432,8 +434,9 @@ void pools_forget(struct service *s, const struct tenant *t)
 
 /* --- shown --- */
 
-void pool_write(const struct pool *p, struct json *j)
+static void write_one(const void *x, struct json *j)
 {
+	const struct pool *p = x;
 	char when[32];
 
 	clock_iso(p->created_ns, when);
@@ -453,29 +456,25 @@ void pool_write(const struct pool *p, struct json *j)
 	jout_end(j);
 }
 
-static int by_name(const void *a, const void *b)
+static void *find(struct service *s, const struct tenant *t, const char *name, struct err *e)
 {
-	const struct pool *const *x = a, *const *y = b;
-	int r = strcmp((*x)->template->tenant->id, (*y)->template->tenant->id);
-
-	return r ? r : strcmp((*x)->name, (*y)->name);
+	return pool_find(s, t, name, e);
 }
 
-int pools_list(struct service *s, const struct tenant *tenant, struct pool ***ret, size_t *ret_n)
+static struct named next(const struct service *s, size_t *at)
 {
-	struct pool **all = calloc(s->pools.count + 1, sizeof(*all)), *p;
-	size_t at = 0, n = 0;
+	struct pool *p = map_next(&s->pools, at);
 
-	if (!all)
-		return -ENOMEM;
-	while ((p = map_next(&s->pools, &at)))
-		if (!tenant || p->template->tenant == tenant)
-			all[n++] = p;
-	qsort(all, n, sizeof(*all), by_name);
-	*ret = all;
-	*ret_n = n;
-	return 0;
+	return p ? (struct named){ p, p->template->tenant, p->name } : (struct named){ 0 };
 }
+
+const struct named_kind pool_kind = {
+	.plural = "pools",
+	.find = find,
+	.next = next,
+	.write = write_one,
+	.remove = remove_one,
+};
 
 unsigned pools_ready(const struct service *s)
 {
@@ -529,6 +528,10 @@ const struct sandbox_part template_part = {
 	.name = "template",
 	.begun = on_begun,
 	.start = template_start,
+	.take = sandbox_from_pool,
+	.yield = pool_yield,
+	.based = template_based,
+	.images_changed = templates_image_changed,
 	.loaded = pool_joined,
 	.left = pool_left,
 };

@@ -1,6 +1,6 @@
 /* Between pool.c, pool_take.c and refill.c. */
 #pragma once
-#include "service/template/pool.h"
+#include "service/template/struct.h"
 
 /* pool.c */
 enum fitness { FIT, FIT_LATER, FIT_NEVER };

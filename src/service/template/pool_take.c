@@ -1,4 +1,4 @@
-/* How a sandbox that was made ahead becomes somebody's. */
+/* How a prebuilt sandbox of a pool is handed out. */
 #include "base/base.h"
 #include "service/sandbox/internal.h"
 #include "service/template/pool.h"
@@ -50,7 +50,7 @@ int sandbox_from_pool(struct service *s, const struct who *who, struct sandbox_r
 	if (!request->origin.template[0] || request->origin.ready)
 		return 0;
 	if (s->draining)
-		return err_set(e, ERR_EXHAUSTED, -ESHUTDOWN, "the daemon is stopping");
+		return err_set(e, WHY_STOPPING, -ESHUTDOWN, "the daemon is stopping");
 	r = sandbox_name_free(s, who->tenant, request->name, e);
 	if (r == 0)
 		r = secrets_check(s, who->tenant, request, e);

@@ -31,9 +31,9 @@ static void note(const struct template *t, const struct who *who, const char *ki
 	turn_dirty(s->turn);
 }
 
-/* Somebody waits for a template to be put, or to be warm again. */
+/* A call that waits for a template to be stored, or to be warm again. */
 struct put_op {
-	struct put_op *next; /* who waits for the same image */
+	struct put_op *next; /* the next call that waits for the same image */
 	struct service *s;
 	struct tenant *tenant;
 	struct who who;
@@ -110,7 +110,7 @@ static int add(struct service *s, struct template *t, struct err *e)
 	int r;
 
 	if (count(s, t->tenant) >= TEMPLATES_MAX)
-		return err_set(e, ERR_QUOTA, -EDQUOT, "tenant '%s' has reached its limit of %u templates",
+		return err_set(e, WHY_LIMIT, -EDQUOT, "tenant '%s' has reached its limit of %u templates",
 			       t->tenant->id, TEMPLATES_MAX);
 	template_key(t->tenant, t->name, key);
 	if (map_put(&s->templates, key, t) < 0)
@@ -228,7 +228,7 @@ static int begin(struct put_op *op, const json_t *body)
 	d->created_ns = d->updated_ns = clock_real_ns();
 	template_key(op->tenant, op->name, key);
 	if (map_get(&op->s->warming, key)) {
-		err_set(&op->err, ERR_CONFLICT, -EBUSY, "template '%s' is being warmed", op->name);
+		err_set(&op->err, WHY_BUSY, -EBUSY, "template '%s' is being warmed", op->name);
 		err_remedy(&op->err, "wait until it is ready");
 		return -EBUSY;
 	}
@@ -269,7 +269,7 @@ static void on_rewarm(void *arg, const char *image, const struct err *e)
 	if (t && t->version != first->version)
 		t = NULL;
 	if (!t && image) {
-		err_set(&why, ERR_CONFLICT, -EBUSY, "template '%s' was changed in the meantime", first->name);
+		err_set(&why, WHY_CHANGED_MEANWHILE, -EBUSY, "template '%s' was changed in the meantime", first->name);
 		warm_drop(first->s, image);
 	} else if (image) {
 		memcpy(old, t->image, sizeof(old));
@@ -301,7 +301,7 @@ void template_rewarm(struct template *t, template_put_fn *fn, void *arg)
 	template_key(t->tenant, t->name, key);
 	there = map_get(&t->service->warming, key);
 	if (!there && t->rewarmed_ns && clock_mono_ns() - t->rewarmed_ns < REWARM_NS) {
-		op->t = t; /* somebody else saw to it */
+		op->t = t; /* another call has done it */
 		tell(op);
 		return;
 	}
@@ -311,7 +311,7 @@ void template_rewarm(struct template *t, template_put_fn *fn, void *arg)
 		return;
 	}
 	if (there)
-		err_set(&op->err, ERR_CONFLICT, -EBUSY, "template '%s' is being changed", t->name);
+		err_set(&op->err, WHY_BUSY, -EBUSY, "template '%s' is being changed", t->name);
 	else if (warm_up(op, t, on_rewarm, &op->err) == 0)
 		return;
 	tell(op);
@@ -319,14 +319,15 @@ void template_rewarm(struct template *t, template_put_fn *fn, void *arg)
 
 /* --- remove --- */
 
-int template_remove(struct template *t, const struct who *who, struct err *e)
+int template_remove(void *x, const struct who *who, struct err *e)
 {
+	struct template *t = x;
 	struct service *s = t->service;
 	char key[TEMPLATE_KEY];
 	int r;
 
 	if (t->pools) {
-		err_set(e, ERR_CONFLICT, -EBUSY, "pool '%s' keeps sandboxes of template '%s' ready", t->pools->name,
+		err_set(e, WHY_IN_USE, -EBUSY, "pool '%s' keeps sandboxes of template '%s' ready", t->pools->name,
 			t->name);
 		err_remedy(e, "delete the pool first, or give it another template");
 		return -EBUSY;

@@ -1,13 +1,14 @@
 /*
- * Keeping pools filled, behind everything else: at most two sandboxes are in the making for all pools together, and
- * while anybody calls one, with pauses that are longer than the making. The pool that is emptiest comes first. One
- * whose sandboxes fail waits longer each time.
+ * Keeps pools filled, in the background: at most two sandboxes are in the making for all pools together, and while
+ * callers create sandboxes, with pauses that are longer than the making. The emptiest pool comes first. A pool whose
+ * sandboxes fail waits longer each time.
  */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/template/pool_internal.h"
 #include "service/template/template.h"
+#include "service/sandbox/struct.h"
 
 #define AT_ONCE 2U
 #define CALLED_NS 50000000ULL /* so long after a call others are likely */
@@ -21,7 +22,7 @@ struct refill {
 	struct service *s;
 	uv_timer_t timer;
 	unsigned making;
-	uint64_t next_ns; /* while somebody calls: not before */
+	uint64_t next_ns; /* while callers create sandboxes: not before this time */
 };
 
 struct filling {
@@ -53,7 +54,7 @@ void pools_soon(struct service *s)
 	uint64_t ms = any_empty(s) ? SOON_MS : LATER_MS;
 	uv_timer_t *t = s->refill ? &s->refill->timer : NULL;
 
-	/* Never put off: who calls all the time would wait for ever. */
+	/* Never postponed: with calls all the time it would never come. */
 	if (t && (!uv_is_active((uv_handle_t *)t) || uv_timer_get_due_in(t) > ms))
 		uv_timer_start(t, on_time, ms, 0);
 }
@@ -163,8 +164,8 @@ static struct pool *neediest(struct service *s, uint64_t now, uint64_t *ret_wait
 			*ret_wait = ms < *ret_wait ? ms : *ret_wait;
 			continue;
 		}
-		if (!found || (uint64_t)(p->nready + p->making) * found->min <
-				      (uint64_t)(found->nready + found->making) * p->min)
+		if (!found ||
+		    (uint64_t)(p->nready + p->making) * found->min < (uint64_t)(found->nready + found->making) * p->min)
 			found = p;
 	}
 	return found;

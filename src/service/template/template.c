@@ -1,5 +1,7 @@
+/* The list of templates. */
 #include "service/template/template.h"
 #include "base/base.h"
+#include "service/image/image.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/exec/exec.h"
@@ -8,6 +10,8 @@
 #include "service/checkpoint/restore.h"
 #include "service/template/internal.h"
 #include "service/template/warm.h"
+#include "service/sandbox/struct.h"
+#include "service/checkpoint/struct.h"
 
 #define DESCRIPTION_MAX 1024
 
@@ -36,7 +40,7 @@ struct template *template_find(struct service *s, const struct tenant *tenant, c
 	template_key(tenant, name, key);
 	t = map_get(&s->templates, key);
 	if (!t) {
-		err_set(e, ERR_NOT_FOUND, -ENOENT, "no template '%.64s'", name);
+		err_set(e, WHY_TEMPLATE_MISSING, -ENOENT, "no template '%.64s'", name);
 		err_remedy(e, "`cloche template ls` (GET /v1/templates) lists the templates");
 	}
 	return t;
@@ -72,7 +76,7 @@ static int read_request(struct service *s, const struct who *who, const json_t *
 	if (json_is_null(id))
 		return sandbox_request_parse(&s->o, rest, admin, ret, e);
 	if (!json_is_string(id))
-		return err_set(e, ERR_INVALID, -EINVAL, "'checkpoint' must be the id of a checkpoint");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'checkpoint' must be the id of a checkpoint");
 	c = checkpoint_find(s, who, json_string_value(id), NULL, e);
 	if (!c)
 		return -ENOENT;
@@ -96,7 +100,7 @@ static int read_warm(const struct template *t, const json_t *o, bool admin, stru
 	int r;
 
 	if (!c)
-		return err_set(e, ERR_REFUSED, -ESTALE, "template '%s' has no warm image", t->name);
+		return err_set(e, WHY_DAMAGED, -ESTALE, "template '%s' has no warm image", t->name);
 	if (!rest)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 	json_object_del(rest, "checkpoint");
@@ -104,13 +108,16 @@ static int read_warm(const struct template *t, const json_t *o, bool admin, stru
 	if (r == 0)
 		r = restore_request(c, rest, admin, ret, e);
 	if (r == 0) {
-		(*ret)->origin.reseeds = json_object_get(t->warm, "python") != NULL;
+		(*ret)->origin.reseeds = json_object_get(t->warm, "python") || json_object_get(t->warm, "context");
 		memcpy((*ret)->checkpoint, t->checkpoint, sizeof((*ret)->checkpoint));
 	}
 	return r;
 }
 
-/* As the template's tenant, and nobody else's. Who names another checkpoint than the template gets that, cold. */
+/*
+ * Reads it for the template's tenant only. A request that names another checkpoint than the template gets that one,
+ * cold.
+ */
 static int read_own(const struct template *t, const json_t *o, bool admin, struct sandbox_request **ret,
 		    char id[ID_SIZE], struct err *e)
 {
@@ -121,10 +128,19 @@ static int read_own(const struct template *t, const json_t *o, bool admin, struc
 	if (t->warm && same_json(json_object_get(o, "checkpoint"), json_object_get(t->config, "checkpoint")))
 		return read_warm(t, o, admin, ret, e);
 	r = read_request(t->service, &own, o, &c, ret, e);
+	/* As its sandboxes will be, so that those of a pool are found to be like it. */
+	if (r == 0) {
+		r = image_resolve(t->service, t->tenant, *ret, e);
+		if (r < 0) {
+			sandbox_request_free(*ret);
+			*ret = NULL;
+		}
+	}
 	if (r == 0 && c && c->tenant != t->tenant) {
 		sandbox_request_free(*ret);
 		*ret = NULL;
-		r = err_set(e, ERR_NOT_FOUND, -ENOENT, "no checkpoint '%s' of tenant '%s'", c->id, t->tenant->id);
+		r = err_set(e, WHY_CHECKPOINT_MISSING, -ENOENT, "no checkpoint '%s' of tenant '%s'", c->id,
+			    t->tenant->id);
 	}
 	if (r == 0 && id)
 		snprintf(id, ID_SIZE, "%s", c ? c->id : "");
@@ -183,10 +199,10 @@ int template_read(struct service *s, const json_t *body, struct template *t, str
 
 static int spec_text(const struct template *t, char **ret, struct err *e)
 {
-	AUTO(json_decref) json_t *o =
-		json_pack("{s:O, s:O?, s:O?, s:s?, s:b, s:s, s:I}", "config", t->config, "start", t->start, "warm",
-			  t->warm, "description", t->description, "admin", t->admin, "image", t->image, "since",
-			  (json_int_t)t->since_ns);
+	AUTO(json_decref)
+	json_t *o = json_pack("{s:O, s:O?, s:O?, s:s?, s:b, s:s, s:I}", "config", t->config, "start", t->start, "warm",
+			      t->warm, "description", t->description, "admin", t->admin, "image", t->image, "since",
+			      (json_int_t)t->since_ns);
 	char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
 	if (!text)
@@ -248,9 +264,7 @@ static void write_warm(const struct template *t, struct json *j)
 		return;
 	}
 	jout_object(j, "warm");
-	json_object_foreach(t->warm, key, v)
-		if (v != text)
-			write_json(v, key, j);
+	json_object_foreach(t->warm, key, v) if (v != text) write_json(v, key, j);
 	if (text)
 		jout_str(j, "says", json_string_value(text));
 	jout_bool(j, "ready", t->image[0] != '\0');
@@ -261,8 +275,10 @@ static void write_warm(const struct template *t, struct json *j)
 	jout_end(j);
 }
 
-void template_write(const struct template *t, struct json *j)
+static void write_one(const void *x, struct json *j)
 {
+	const struct template *t = x;
+
 	jout_object(j, NULL);
 	jout_str(j, "name", t->name);
 	jout_str(j, "tenant", t->tenant->id);
@@ -283,29 +299,25 @@ void template_write(const struct template *t, struct json *j)
 	jout_end(j);
 }
 
-static int by_name(const void *a, const void *b)
+static void *find(struct service *s, const struct tenant *t, const char *name, struct err *e)
 {
-	const struct template *const *x = a, *const *y = b;
-	int r = strcmp((*x)->tenant->id, (*y)->tenant->id);
-
-	return r ? r : strcmp((*x)->name, (*y)->name);
+	return template_find(s, t, name, e);
 }
 
-int templates_list(struct service *s, const struct tenant *tenant, struct template ***ret, size_t *ret_n)
+static struct named next(const struct service *s, size_t *at)
 {
-	struct template **list = calloc(s->templates.count + 1, sizeof(*list)), *t;
-	size_t at = 0, n = 0;
+	struct template *t = map_next(&s->templates, at);
 
-	if (!list)
-		return -ENOMEM;
-	while ((t = map_next(&s->templates, &at)))
-		if (!tenant || t->tenant == tenant)
-			list[n++] = t;
-	qsort(list, n, sizeof(*list), by_name);
-	*ret = list;
-	*ret_n = n;
-	return 0;
+	return t ? (struct named){ t, t->tenant, t->name } : (struct named){ 0 };
 }
+
+const struct named_kind template_kind = {
+	.plural = "templates",
+	.find = find,
+	.next = next,
+	.write = write_one,
+	.remove = template_remove,
+};
 
 /* --- for sandboxes --- */
 
@@ -332,7 +344,8 @@ static int lay_over(const struct template *t, const json_t *from, json_t **ret, 
 	int r = o ? json_object_update(o, t->config) : -1;
 
 	memcpy(&walk, &from, sizeof(walk)); /* the library's walk takes no const, and changes nothing */
-	json_object_foreach(walk, key, v) {
+	json_object_foreach(walk, key, v)
+	{
 		if (r < 0)
 			break;
 		if (!strcmp(key, "template"))
@@ -382,7 +395,7 @@ int request_from(struct service *s, struct who *who, const json_t *from, struct 
 	if (!name || json_is_null(name))
 		return request_plain(s, who, from, ret, e);
 	if (!json_is_string(name))
-		return err_set(e, ERR_INVALID, -EINVAL, "'template' must be a name");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'template' must be a name");
 	t = template_find(s, who->tenant, json_string_value(name), e);
 	if (!t)
 		return -ENOENT;
@@ -401,6 +414,16 @@ void template_refresh(struct template *t)
 	t->bad = (struct err){ 0 };
 	if (read_own(t, t->config, t->admin, &t->request, NULL, &t->bad) < 0)
 		log_warn("template %s/%s: %s", t->tenant->id, t->name, t->bad.msg);
+}
+
+void templates_image_changed(struct service *s)
+{
+	struct template *t;
+	size_t at = 0;
+
+	while ((t = map_next(&s->templates, &at)))
+		if (json_object_get(t->config, "image"))
+			template_refresh(t);
 }
 
 bool template_stale(const struct template *t, const struct err *e)
@@ -465,6 +488,18 @@ const struct template *template_on(struct service *s, const char *checkpoint)
 		if (!strcmp(t->checkpoint, checkpoint) || !strcmp(t->image, checkpoint))
 			return t;
 	return NULL;
+}
+
+int template_based(struct service *s, const char *checkpoint, struct err *e)
+{
+	const struct template *t = template_on(s, checkpoint);
+	const struct checkpoint *c = t ? map_get(&s->checkpoints, checkpoint) : NULL;
+
+	if (!t)
+		return 0;
+	err_set(e, WHY_IN_USE, -EBUSY, "template '%s' is based on checkpoint '%s'", t->name, c ? c->name : checkpoint);
+	err_remedy(e, "delete the template first, or give it another checkpoint");
+	return -EBUSY;
 }
 
 /* --- found again --- */

@@ -1,11 +1,13 @@
+/* Makes warm images, and finds out when they are out of date. */
 #include "service/template/warm.h"
 #include "base/base.h"
 #include "base/log.h"
 #include "proto/warm.h"
-#include "service/checkpoint/checkpoint.h"
-#include "service/exec/exec.h"
+#include "service/checkpoint/struct.h"
+#include "service/context/context.h"
+#include "service/exec/struct.h"
 #include "service/state/json_read.h"
-#include "service/template/template.h"
+#include "service/template/struct.h"
 
 #define TIMEOUT_MS 60000
 #define TIMEOUT_MAX_MS 600000
@@ -15,7 +17,7 @@
 struct warming {
 	struct service *s;
 	json_t *spec;
-	const char *ready; /* what it says, NULL: it tells the agent */
+	const char *ready; /* the text it prints when it is ready; NULL: it reports to the agent */
 	uint64_t ms; /* it has so long */
 	struct sandbox *sandbox; /* referenced */
 	struct exec *exec; /* referenced */
@@ -24,24 +26,28 @@ struct warming {
 	struct buf said[2]; /* the end of it */
 	uv_timer_t *timer;
 	bool sealing, over;
+	bool asking; /* a context is being made: on_context() comes, and frees what is over by then */
 	warm_fn *fn;
 	void *arg;
 };
 
 static int read_spec(const json_t *warm, const char **ret_python, const json_t **ret_cmd, const char **ret_ready,
-		     uint64_t *ret_ms, struct err *e)
+		     const char **ret_context, uint64_t *ret_ms, struct err *e)
 {
 	struct json_read j = JIN_INIT(warm, e);
-	bool python, cmd, ready;
+	bool python, cmd, ready, context;
 
 	*ret_ms = TIMEOUT_MS;
 	python = json_read_str(&j, "python", ret_python, WARM_CODE_MAX);
 	*ret_cmd = json_read_array(&j, "cmd", 256);
 	cmd = *ret_cmd != NULL;
 	ready = json_read_str(&j, "ready", ret_ready, WARM_READY_MAX);
+	context = json_read_str(&j, "context", ret_context, 32);
 	json_read_ms(&j, "timeout", ret_ms);
-	if (j.r == 0 && (python == cmd || cmd != ready || (ready && !**ret_ready)))
-		j.r = err_set(e, ERR_INVALID, -EINVAL, "must be {python} or {cmd, ready}");
+	if (j.r == 0 && (python + cmd + context != 1 || cmd != ready || (ready && !**ret_ready)))
+		j.r = err_set(e, ERR_INVALID, -EINVAL, "must be {python}, {cmd, ready} or {context}");
+	if (j.r == 0 && context && strcmp(*ret_context, "python") != 0)
+		json_read_bad(&j, "context", "must be \"python\" (got '%.32s')", *ret_context);
 	if (j.r == 0 && (!*ret_ms || *ret_ms > TIMEOUT_MAX_MS))
 		json_read_bad(&j, "timeout", "must be more than 0 and at most 600 seconds");
 	return json_read_end(&j);
@@ -49,18 +55,18 @@ static int read_spec(const json_t *warm, const char **ret_python, const json_t *
 
 int warm_check(const json_t *warm, struct err *e)
 {
-	const char *python = NULL, *ready = NULL;
+	const char *python = NULL, *ready = NULL, *context = NULL;
 	const json_t *cmd = NULL;
 	uint64_t ms;
-	int r = read_spec(warm, &python, &cmd, &ready, &ms, e);
+	int r = read_spec(warm, &python, &cmd, &ready, &context, &ms, e);
 
 	if (r < 0)
 		return err_wrap(e, r, "'warm'");
 	for (size_t i = 0; cmd && i < json_array_size(cmd); i++)
 		if (!json_is_string(json_array_get(cmd, i)))
-			return err_set(e, ERR_INVALID, -EINVAL, "'warm': 'cmd' must be an array of strings");
+			return err_set(e, WHY_BAD_FIELD, -EINVAL, "'warm': 'cmd' must be an array of strings");
 	if (cmd && !json_array_size(cmd))
-		return err_set(e, ERR_INVALID, -EINVAL, "'warm': 'cmd' must not be empty");
+		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'warm': 'cmd' must not be empty");
 	return 0;
 }
 
@@ -71,6 +77,14 @@ static void free_timer(uv_handle_t *h)
 	free(h);
 }
 
+static void warming_free(struct warming *w)
+{
+	json_decref(w->spec);
+	buf_done(&w->said[0]);
+	buf_done(&w->said[1]);
+	free(w);
+}
+
 static void finish(struct warming *w, const char *image, const struct err *e)
 {
 	if (w->over)
@@ -78,7 +92,7 @@ static void finish(struct warming *w, const char *image, const struct err *e)
 	w->over = true;
 	exec_unwatch(&w->watch);
 	if (w->exec) {
-		exec_leave(w->exec);
+		exec_leave(w->exec, &w->sink);
 		exec_unref(w->exec);
 	}
 	if (w->timer) {
@@ -91,10 +105,8 @@ static void finish(struct warming *w, const char *image, const struct err *e)
 		sandbox_unref(w->sandbox);
 	}
 	w->fn(w->arg, image, e);
-	json_decref(w->spec);
-	buf_done(&w->said[0]);
-	buf_done(&w->said[1]);
-	free(w);
+	if (!w->asking)
+		warming_free(w);
 }
 
 /* Its last words are the reason, as a rule. */
@@ -108,7 +120,7 @@ static void fail(struct warming *w, const char *why, const char *remedy)
 	while (n && strchr(" \n\r\t", text[n - 1]))
 		n--;
 	from = n > most ? n - most : 0;
-	err_set(&e, ERR_REFUSED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "",
+	err_set(&e, WHY_START_FAILED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "",
 		(int)(n - from), text + from);
 	err_remedy(&e, "%s", remedy);
 	finish(w, NULL, &e);
@@ -148,7 +160,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 		why = *e;
 		err_wrap(&why, 0, "image the warm process");
 		finish(w, NULL, &why);
-	} else if (exec_has_exited(w->exec)) { /* the image may be without it */
+	} else if (w->exec && exec_has_exited(w->exec)) { /* the image may be without it */
 		memcpy(id, c->id, sizeof(id));
 		warm_drop(w->s, id);
 		fail(w, "ended after it was ready", SEE_ALL);
@@ -204,18 +216,47 @@ static void on_change(void *arg, struct exec *x)
 	fail(w, why, SEE_ALL);
 }
 
+static void on_context(void *arg, struct context *c, const struct err *e)
+{
+	struct warming *w = arg;
+
+	w->asking = false;
+	if (w->over)
+		warming_free(w);
+	else if (c)
+		seal(w);
+	else
+		finish(w, NULL, e);
+}
+
+static void begin_timer(struct warming *w)
+{
+	w->timer = malloc(sizeof(*w->timer));
+	if (!w->timer)
+		abort();
+	uv_timer_init(w->s->loop, w->timer);
+	w->timer->data = w;
+	uv_timer_start(w->timer, on_time, w->ms, 0);
+}
+
 static int start(struct warming *w, struct err *e)
 {
 	const struct who daemon = { .tenant = w->sandbox->tenant };
-	const char *python = NULL, *ready = NULL;
+	const char *python = NULL, *ready = NULL, *context = NULL;
 	AUTO(exec_request_free) struct exec_request *x = NULL;
 	AUTO(json_decref) json_t *o = NULL;
 	struct sandbox_request own = *w->sandbox->request;
 	const json_t *cmd = NULL;
-	int r = read_spec(w->spec, &python, &cmd, &ready, &w->ms, e);
+	int r = read_spec(w->spec, &python, &cmd, &ready, &context, &w->ms, e);
 
 	if (r < 0)
 		return r;
+	if (context) {
+		begin_timer(w);
+		r = context_warm(w->sandbox, context, on_context, w, e);
+		w->asking = r == 0;
+		return r;
+	}
 	w->ready = ready;
 	own.exec_timeout_ms = 0;
 	if (python)
@@ -229,12 +270,7 @@ static int start(struct warming *w, struct err *e)
 		return r;
 	x->way = python ? EXEC_WARM : EXEC_PROGRAM;
 	x->background = x->standing = true;
-	w->timer = malloc(sizeof(*w->timer));
-	if (!w->timer)
-		abort();
-	uv_timer_init(w->s->loop, w->timer);
-	w->timer->data = w;
-	uv_timer_start(w->timer, on_time, w->ms, 0);
+	begin_timer(w);
 	w->sink = (struct exec_sink){ .data = on_data, .arg = w };
 	r = exec_new(w->sandbox, &daemon, TAKE_PTR(x), &w->sink, &w->exec, e);
 	if (r == 0)
@@ -268,7 +304,7 @@ void warm_make(struct service *s, struct tenant *t, struct sandbox_request *requ
 		abort();
 	*w = (struct warming){ .s = s, .spec = json_incref(warm), .fn = fn, .arg = arg };
 	w->said[0] = w->said[1] = (struct buf)BUF_INIT(4U * TAIL);
-	request->origin.ready = true; /* of no pool: who finds it after a restart ends it */
+	request->origin.ready = true; /* of no pool: a restart of the daemon ends it */
 	sandbox_create(s, &daemon, request, on_sandbox, w);
 }
 

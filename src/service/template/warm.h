@@ -1,18 +1,18 @@
 /*
- * Warm images: a process that has done what takes long, imaged once and gone on with in every sandbox. It runs in a
- * sandbox of the template's, which nobody sees and which ends when the image is made, or when the daemon dies meanwhile.
- * The image is a checkpoint with memory that belongs to the template and is in nobody's list.
+ * Warm images: a process that has done what takes long, saved once and continued in every sandbox. It runs in a hidden
+ * sandbox of the template, which ends when the image is made, or when the daemon dies meanwhile. The image is a
+ * checkpoint with memory that belongs to the template and is not listed.
  */
 #pragma once
 #include <jansson.h>
 
 #include "service/sandbox/sandbox.h"
 
-#define WARM_NAME ".warm" /* of its checkpoint: no name that anybody could choose */
+#define WARM_NAME ".warm" /* of its checkpoint: a name that callers cannot choose */
 #define WARM_CODE_MAX (64U * 1024U)
 #define WARM_READY_MAX 256U
 
-/* Checks {"python"} or {"cmd","ready"}, each with "timeout". */
+/* Checks {"python"}, {"cmd","ready"} or {"context"}, each with "timeout". */
 int warm_check(const json_t *warm, struct err *e);
 
 /* @image is the checkpoint's id, in the store with this turn; NULL when it failed. */

@@ -1,3 +1,4 @@
+/* Sets up a machine after its start: mounts, disks, clock. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
@@ -28,14 +29,15 @@ static int make_dirs(const char *const *paths, size_t n, struct err *e)
 	return 0;
 }
 
-static int attach(const char *fs, const char *src, const char *dst, unsigned long flags, const char *opts, struct err *e)
+static int attach(const char *fs, const char *src, const char *dst, unsigned long flags, const char *opts,
+		  struct err *e)
 {
 	int r = sys_mount(src, dst, fs, flags, opts);
 
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: mount %s on %s", fs, dst) : 0;
 }
 
-/* In the order that their dependencies need; who packed them knew it. */
+/* Loads them in the order of the list, which satisfies their dependencies. */
 static int load_modules(struct err *e)
 {
 	char names[4096], *name, *rest = names;
@@ -61,10 +63,10 @@ static int load_modules(struct err *e)
 	return 0;
 }
 
-static int copy_agent(struct err *e)
+static int copy_program(const char *path, const char *copy, struct err *e)
 {
-	AUTO_CLOSE int from = sys_openat(AT_FDCWD, GUEST_AGENT, O_RDONLY | O_CLOEXEC, 0);
-	AUTO_CLOSE int to = sys_openat(AT_FDCWD, NEW_ROOT GUEST_AGENT, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+	AUTO_CLOSE int from = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	AUTO_CLOSE int to = sys_openat(AT_FDCWD, copy, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
 	static char data[65536];
 	ssize_t n = from < 0 ? from : to < 0 ? to : 1;
 	int r = 0;
@@ -74,16 +76,17 @@ static int copy_agent(struct err *e)
 		r = n > 0 ? fd_write_all(to, data, (size_t)n) : 0;
 	}
 	if (n < 0 || r < 0)
-		return err_sys(e, ERR_INTERNAL, n < 0 ? (int)n : r, "guest: copy the agent");
-	unlink(GUEST_AGENT);
+		return err_sys(e, ERR_INTERNAL, n < 0 ? (int)n : r, "guest: copy %s", path);
+	unlink(path);
 	return 0;
 }
 
 /* The first root cannot be left by pivot_root, which every sandbox does; so the machine gets another. */
 static int enter_root(struct err *e)
 {
-	static const char *const places[] = { NEW_ROOT "/proc", NEW_ROOT "/sys", NEW_ROOT "/dev", NEW_ROOT "/run", NEW_ROOT "/usr",
-					      NEW_ROOT "/etc", NEW_ROOT "/var", NEW_ROOT "/var/tmp", NEW_ROOT "/var/cache",
+	static const char *const places[] = { NEW_ROOT "/proc",	    NEW_ROOT "/sys",	 NEW_ROOT "/dev",
+					      NEW_ROOT "/run",	    NEW_ROOT "/usr",	 NEW_ROOT "/etc",
+					      NEW_ROOT "/var",	    NEW_ROOT "/var/tmp", NEW_ROOT "/var/cache",
 					      NEW_ROOT GUEST_IMAGE, NEW_ROOT GUEST_DISK, NEW_ROOT "/tmp" };
 	static const char *const moved[] = { "/proc", "/sys", "/dev" };
 	char to[32];
@@ -94,7 +97,9 @@ static int enter_root(struct err *e)
 	if (r == 0)
 		r = make_dirs(places, ARRAY_LEN(places), e);
 	if (r == 0)
-		r = copy_agent(e);
+		r = copy_program(GUEST_AGENT, NEW_ROOT GUEST_AGENT, e);
+	if (r == 0)
+		r = copy_program(GUEST_LAYERS, NEW_ROOT GUEST_LAYERS, e);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(moved); i++) {
 		snprintf(to, sizeof(to), NEW_ROOT "%s", moved[i]);
 		r = attach("moved", moved[i], to, MS_MOVE, NULL, e);
@@ -111,7 +116,7 @@ static int enter_root(struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "guest: enter the new root") : 0;
 }
 
-/* The entry of @folder whose file @file says @want, as /dev/NAME. */
+/* The entry of @folder whose file @file contains @want, as /dev/NAME. */
 static bool find_device(const char *folder, const char *file, const char *want, char *ret, size_t size)
 {
 	DIR *dir = opendir(folder);
@@ -165,8 +170,8 @@ static int open_port(int *ret, struct err *e)
 }
 
 /*
- * A kernel's first process has limits that are made for the size of its machine. What counts here is what the sandbox was given,
- * as in a container: who has many processes or files meets that limit, and hears of it.
+ * A kernel's first process has limits that depend on the size of its machine. Here the sandbox's own limits count, as
+ * in a container: a sandbox with many processes or files meets those limits, and gets their errors.
  */
 static int lift_limits(struct err *e)
 {
@@ -206,7 +211,7 @@ int boot(struct guest_places *ret, struct err *e)
 		r = attach("devtmpfs", "devtmpfs", "/dev", 0, NULL, e);
 	if (r == 0)
 		r = load_modules(e);
-	/* From here on there is somebody to tell what fails. */
+	/* From here on, failures can be reported to the host. */
 	if (r == 0)
 		r = open_port(&ret->port, e);
 	if (r == 0)
@@ -263,7 +268,8 @@ int boot_host(const struct guest_places *p, struct err *e)
 
 int boot_fresh(uint64_t real_ns, const uint8_t seed[32], struct err *e)
 {
-	struct timespec now = { .tv_sec = (time_t)(real_ns / 1000000000ULL), .tv_nsec = (long)(real_ns % 1000000000ULL) };
+	struct timespec now = { .tv_sec = (time_t)(real_ns / 1000000000ULL),
+				.tv_nsec = (long)(real_ns % 1000000000ULL) };
 	struct {
 		int bits, size;
 		uint8_t data[32];

@@ -92,15 +92,18 @@ int frames_group(struct guest *g, const struct mux *m)
 
 static int connect_inside(struct guest *g, const struct frame_connect *to)
 {
-	struct sockaddr_in in4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)to->port),
+	struct sockaddr_in in4 = { .sin_family = AF_INET,
+				   .sin_port = htons((uint16_t)to->port),
 				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)to->port),
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6,
+				    .sin6_port = htons((uint16_t)to->port),
 				    .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 	int fd = -1, r = warden_socket(g->warden, g->sandbox, to->family, &fd, NULL);
 
 	if (r < 0)
 		return r;
-	r = to->family == 4 ? connect(fd, (struct sockaddr *)&in4, sizeof(in4)) : connect(fd, (struct sockaddr *)&in6, sizeof(in6));
+	r = to->family == 4 ? connect(fd, (struct sockaddr *)&in4, sizeof(in4)) :
+			      connect(fd, (struct sockaddr *)&in6, sizeof(in6));
 	if (r < 0 && errno != EINPROGRESS) {
 		r = -errno;
 		fd_close(fd);
@@ -120,7 +123,7 @@ static int connect_inwards(struct guest *g, const struct carry_frame *f)
 	return r < 0 ? r : CARRY_TAKEN;
 }
 
-/* Whoever reads hears why there is nothing to read; it is small, so it fits. */
+/* The reader gets the reason in the stream; it is small, so it fits into the pipe. */
 static void refuse_changes(int fd, int r, const struct err *e)
 {
 	const struct change_end end = { .errnum = (uint32_t)-r, .kind = (uint32_t)e->kind, .msg = e->msg };
@@ -133,7 +136,7 @@ static void refuse_changes(int fd, int r, const struct err *e)
 	fd_write_all(fd, out, CHANGE_HEAD + (size_t)n);
 }
 
-/* Nobody else may look at this disk: a kernel that is no guest's would trust it. */
+/* Sends the differences. Only the guest may parse this disk: a kernel outside would have to trust it. */
 static int tell_changes(struct guest *g, const struct carry_frame *f)
 {
 	struct warden_compare c = { .to = g->sandbox, .from_spec = g->spec, .to_spec = g->spec, .out = f->fds[0] };
@@ -186,7 +189,10 @@ int frames_from_agent(void *arg, struct carry_frame *f)
 
 	if (f->f.type != FRAME_EXITED)
 		return 0;
-	/* Ahead of it: who hears of a command's end may ask at once what it was refused, and what it has used. */
+	/*
+	 * Sent ahead of EXITED: a client that gets it may ask at once what was refused, and which resources were
+	 * used.
+	 */
 	r = net_denied(g);
 	return r < 0 ? r : guest_say_stat(g);
 }

@@ -9,8 +9,10 @@
 #include "vm/vmm/carry.h"
 
 #define GUEST_AGENT "/cloche-agent"
+#define GUEST_LAYERS "/cloche-layers"
 #define GUEST_IMAGE "/image"
-#define GUEST_DISK "/disk" /* also there with image `host`: its skeleton needs a filesystem that can be given other ids */
+/* also there with image `host`: its skeleton needs a filesystem that can be given other ids */
+#define GUEST_DISK "/disk"
 
 struct guest_places {
 	int port; /* the serial port to the host, not blocking */
@@ -42,10 +44,10 @@ struct guest {
 	struct guest_net *net; /* NULL: it has none */
 	uint64_t limit, used; /* of the sandbox's memory */
 	struct guest_squeeze squeeze;
-	bool host; /* the image is the host's, which knows who answers for names */
+	bool host; /* the image is the host's, which has /etc/resolv.conf already */
 	bool watch; /* something may run: the host hears of usage every second */
 	uint64_t stat_ns; /* when it did last */
-	bool look; /* it may have been refused something that was not told yet */
+	bool look; /* a connection may have been refused that was not reported yet */
 	struct err e;
 };
 
@@ -62,20 +64,21 @@ int boot_fresh(uint64_t real_ns, const uint8_t seed[32], struct err *e);
 uint64_t boot_memory_left(void);
 
 /*
- * A machine that goes on from another's state, while its sandbox is frozen: random numbers and clock, then, with
- * MUX_RESUME_DROP, the end of all its processes; host name, machine-id and generation. FRAME_RESTORED_*, what was made anew.
+ * Gives a machine that continues from another's state its own identity, while its sandbox is frozen: random numbers and
+ * clock, then, with MUX_RESUME_DROP, the end of all its processes; host name, machine-id and generation. Returns
+ * FRAME_RESTORED_*, what was made anew.
  */
 int resume_as(struct guest *g, const struct mux_resume *who, struct err *e);
 /* Each process of the sandbox but the agent. */
 int resume_each(const struct guest *g, void (*fn)(void *arg, pid_t pid), void *arg);
-/* The sandbox's /etc/resolv.conf says who answers for names. 0 or -errno. */
+/* Writes the sandbox's /etc/resolv.conf. 0 or -errno. */
 int resume_resolver(const struct guest *g);
 
 /* Frames between the host and the agent, as they pass (hooks of the carry). */
 int frames_to_agent(void *arg, struct carry_frame *f);
 int frames_from_agent(void *arg, struct carry_frame *f);
 int frames_group(struct guest *g, const struct mux *m); /* MUX_GROUP */
-/* Only of build/faulty, and only where it is told to: something else than what differs. */
+/* Only in build/faulty, on a test's request: sends other changes than the real ones. */
 bool lie_changes(const struct guest *g, int fd);
 /* Every second, while something runs: @used bytes of its memory are. */
 void squeeze_look(struct guest *g, uint64_t used);
@@ -91,7 +94,7 @@ int net_steer(struct guest *g, const struct mux *m);
 int net_open(struct guest *g, struct err *e);
 int net_poll(const struct guest *g); /* to be polled for reading; -1: nothing now */
 int net_serve(struct guest *g);
-/* Who of the sandbox's is behind a channel of ours; -errno: nobody is. */
+/* The process of the sandbox that has a channel's socket; -errno: none has. */
 int net_who(struct guest *g, uint32_t channel, struct socket_owner *ret);
-/* Tells the host what was refused here since the last time. */
+/* Reports to the host what was refused here since the last call. */
 int net_denied(struct guest *g);

@@ -1,6 +1,6 @@
 /*
- * A guest in somebody else's hands may tell anything. That one is of build/faulty: what differs is then what a file of the
- * sandbox's says, byte by byte.
+ * A guest that was taken over may send anything. This one is part of build/faulty: it sends the content of a file of
+ * the sandbox as the differences, byte by byte.
  */
 #include "base/base.h"
 #include "vm/guest/guest.h"

@@ -1,15 +1,16 @@
 /*
  * cloche-guest: PID 1 of a virtual machine.
  *
- * Theory of operation. The kernel starts it from the initramfs. It boots (boot.c), says HELLO on the serial port, and is
- * told what the sandbox is to be. It then makes that sandbox as a host would, with the same warden: the image's filesystem
- * as the only layer, the machine's own disk for changes, control groups, a user namespace, and cloche-agent as its first
- * process. From then on it carries the agent's frames (vm/vmm/carry.h) and answers what the host asks about usage. Whatever
- * ends the agent, or cuts the port, ends the machine.
+ * Theory of operation. The kernel starts it from the initramfs. It boots (boot.c), sends HELLO on the serial port, and
+ * gets the sandbox's spec. It then makes that sandbox as a host would, with the same engine: the image's filesystem as
+ * the only layer, the machine's own disk for changes, control groups, a user namespace, and cloche-agent as its first
+ * process. From then on it carries the agent's frames (vm/vmm/carry.h) and reports usage to the host. When the agent
+ * ends or the port is cut, the machine ends.
  */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
+#include "engine/kernel_memory/looks.h"
 #include "vm/guest/guest.h"
 #include "vm/vmm/side.h"
 
@@ -63,15 +64,21 @@ int guest_say_stat(struct guest *g)
 static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 {
 	const bool host = !strcmp(spec->image, "host");
-	const struct warden_opts o = { .env = {
-		.agent = GUEST_AGENT,
-		.one_shot = true,
-		.accounting = true,
-		.freezer = true,
-		.disk = g->places.disk,
-		.cache = host ? GUEST_DISK "/cache" : NULL,
-		.resolver = spec->flags & SPEC_READ_ONLY, /* later it could not be written */
-	} };
+	const struct warden_opts o = { .looker = &kernel_looker_threads,
+				       .env = {
+					       .agent = GUEST_AGENT,
+					       .layers_program = GUEST_LAYERS,
+					       .image_fill = image_fill_here,
+					       .alone = &env_alone,
+					       .one_shot = true,
+					       .accounting = true,
+					       .freezer = true,
+					       .disk = g->places.disk,
+					       .cache = host ? GUEST_DISK "/cache" : NULL,
+					       .stored_image = !strcmp(spec->image, SPEC_SCRATCH),
+					       .resolver =
+						       spec->flags & SPEC_READ_ONLY, /* later it could not be written */
+				       } };
 	uint64_t left = boot_memory_left();
 	int r;
 
@@ -85,7 +92,7 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 	spec->limits.cpu_milli = 0;
 	spec->limits.io_bps = 0;
 	spec->flags |= SPEC_DISK;
-	spec->flags &= ~(SPEC_VM | SPEC_MEMORY);
+	spec->flags &= ~(SPEC_TIERS | SPEC_MEMORY);
 	r = host ? boot_host(&g->places, &g->e) : 0;
 	if (r < 0)
 		return r;
@@ -108,8 +115,9 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 }
 
 /*
- * Not the end of the machine: the host hears of it, and it goes on. A command that the agent was told of and has not started
- * would be started by whoever goes on from here, also where all commands are to end first.
+ * Becomes quiet. A failure does not end the machine: it is reported to the host, and the machine continues. Frames for
+ * the agent are handled first: a command that was sent and not started would be started again in each copy, also where
+ * all commands are to end first.
  */
 static int stand_still(struct guest *g)
 {
@@ -123,11 +131,12 @@ static int stand_still(struct guest *g)
 	return r;
 }
 
-/* Who stood for long is told what time it is; its own clock has stood as well. Never back. */
+/* Sets the clock of a machine that was stopped for long, since its own clock has stopped as well. Never backwards. */
 static void set_clock(const struct mux *m)
 {
 	const uint64_t real = mux_u32(m->payload) | (uint64_t)mux_u32(m->payload + 4) << 32;
-	const struct timespec now = { .tv_sec = (time_t)(real / 1000000000ULL), .tv_nsec = (long)(real % 1000000000ULL) };
+	const struct timespec now = { .tv_sec = (time_t)(real / 1000000000ULL),
+				      .tv_nsec = (long)(real % 1000000000ULL) };
 
 	if (real > clock_real_ns() + LATE_NS && clock_settime(CLOCK_REALTIME, &now) < 0)
 		dprintf(STDERR_FILENO, "cloche-guest: set the clock: %s\n", strerror(errno));
@@ -230,7 +239,10 @@ static int turn(struct guest *g)
 	if (r == 0 && g->look && !g->carry.still)
 		r = net_denied(g);
 	if (r == 0)
-		r = carry_turn(&g->carry, &net, 1, !g->watch ? -1 : now >= next ? 1000 : (int)((next - now) / 1000000) + 1);
+		r = carry_turn(&g->carry, &net, 1,
+			       !g->watch   ? -1 :
+			       now >= next ? 1000 :
+					     (int)((next - now) / 1000000) + 1);
 	return r == 0 && net.revents && !g->carry.still ? net_serve(g) : r;
 }
 

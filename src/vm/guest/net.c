@@ -24,7 +24,7 @@
 #define DNS_TC 2 /* in the third byte: there is more by TCP */
 #define DNS_HEAD 12
 
-/* One question, and who waits for its answer. */
+/* One DNS query, and the address of the process that waits for its answer. */
 struct ask {
 	bool used;
 	int fd, carried; /* our end of the pair whose other end is carried */
@@ -339,12 +339,14 @@ int net_who(struct guest *g, uint32_t channel, struct socket_owner *ret)
 
 		if (a->used && a->have_at && a->carried == fd) {
 			from = a->from;
-			to = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_port = htons(DNS_PORT), .sin6_addr = a->at.ipi6_addr };
+			to = (struct sockaddr_in6){ .sin6_family = AF_INET6,
+						    .sin6_port = htons(DNS_PORT),
+						    .sin6_addr = a->at.ipi6_addr };
 			who.udp = 1;
 		}
 	}
-	if (!who.udp && (getpeername(fd, (struct sockaddr *)&from, &flen) < 0 || getsockname(fd, (struct sockaddr *)&to, &tlen) < 0 ||
-			 from.sin6_family != AF_INET6))
+	if (!who.udp && (getpeername(fd, (struct sockaddr *)&from, &flen) < 0 ||
+			 getsockname(fd, (struct sockaddr *)&to, &tlen) < 0 || from.sin6_family != AF_INET6))
 		return -ENOTCONN;
 	put_end(&from, who.client, &port, &family);
 	who.client_port = port;
@@ -357,7 +359,8 @@ int net_who(struct guest *g, uint32_t channel, struct socket_owner *ret)
 static uint64_t told(const struct guest_net *n, const struct steer_denied *d)
 {
 	for (unsigned i = 0; i < n->ntold; i++)
-		if (n->told[i].family == d->family && n->told[i].port == d->port && !memcmp(n->told[i].addr, d->addr, sizeof(d->addr)))
+		if (n->told[i].family == d->family && n->told[i].port == d->port &&
+		    !memcmp(n->told[i].addr, d->addr, sizeof(d->addr)))
 			return n->told[i].count;
 	return 0;
 }

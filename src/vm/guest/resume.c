@@ -1,6 +1,6 @@
 /*
- * Who a machine is that goes on from another's memory. All of it happens before anything of the sandbox runs: until then it
- * has the other's random numbers, clock and names.
+ * The identity of a machine that continues from another's memory. All of it is set before any process of the sandbox
+ * runs: until then the machine has the other's random numbers, clock and names.
  */
 #include "agent/agent.h"
 #include "base/base.h"
@@ -86,7 +86,8 @@ static int make_secrets(void)
 	(void)sys_mkdirat(AT_FDCWD, SPEC_SECRETS, 0755);
 	r = dir = open_secrets(&run);
 	if (r >= 0)
-		r = fchdir(dir) < 0 ? -errno : sys_mount("none", ".", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=4m");
+		r = fchdir(dir) < 0 ? -errno :
+				      sys_mount("none", ".", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=4m");
 	return r;
 }
 
@@ -118,7 +119,7 @@ static int forget_secrets(const struct mux_resume *who)
 	}
 	ours = st.st_dev != above.st_dev && fs.f_type == TMPFS_MAGIC;
 	while (ours && r == 0 && (d = readdir(dir)))
-		if (d->d_type != DT_DIR) /* those are somebody else's */
+		if (d->d_type != DT_DIR) /* folders are not made by us */
 			r = sys_unlinkat(dirfd(dir), d->d_name, 0);
 	closedir(dir);
 	return r == 0 && !ours && who->flags & MUX_RESUME_SECRETS ? make_secrets() : r;

@@ -1,8 +1,9 @@
 /*
- * A sandbox that has filled its memory but for a little: the kernel finds pages of its files to take back, programs and libraries
- * that run, and reads them again at once, and again. That is progress to it, so it does not end anybody, for minutes. On a host
- * there is always something else to take back; a machine is as large as its sandbox. So who looks on from outside decides, as the
- * kernel would have: the process that uses most ends, and it counts as killed by the memory limit.
+ * Ends a process of a sandbox that has nearly filled its memory, in place of the kernel. The kernel finds pages of
+ * files to reclaim, of programs and libraries that run, and reads them again at once, and again. To the kernel that is
+ * progress, so for minutes it ends no process. On a host there is other memory to reclaim; a machine is only as large
+ * as its sandbox. So this watcher decides as the kernel would have: the process that uses most ends, and counts as
+ * killed by the memory limit.
  */
 #include "base/base.h"
 #include "base/sys.h"
@@ -24,7 +25,8 @@ static bool look(const struct guest *g, uint64_t *ret_files, uint64_t *ret_again
 	char text[4096];
 
 	if (warden_memory_stat(g->sandbox, text, sizeof(text)) < 0 || cgroup_parse_kv(text, "file", &files) < 0 ||
-	    cgroup_parse_kv(text, "shmem", &shared) < 0 || cgroup_parse_kv(text, "workingset_refault_file", ret_again) < 0)
+	    cgroup_parse_kv(text, "shmem", &shared) < 0 ||
+	    cgroup_parse_kv(text, "workingset_refault_file", ret_again) < 0)
 		return false;
 	*ret_files = files > shared ? files - shared : 0;
 	return true;

@@ -1,12 +1,12 @@
 /*
- * How machines run: with KVM, or emulated. A trial of some instructions (linux/kvm.h) tells where KVM is not; where it is, but
- * this host is a machine itself, those run and a kernel may still hang, so there the first thing is a trial boot: the tier's own
- * kernel, in a jail as any machine's, until it says its first word. Who asked for a machine meanwhile waits. What came of it is
- * remembered for all wardens of this host (verdict.h).
+ * Decides whether machines run with KVM or emulated. A trial of some instructions (linux/kvm.h) shows whether KVM is
+ * missing. On a host that is a virtual machine itself these may work and a kernel may still hang, so there a trial boot
+ * comes first: the tier's own kernel, in a jail like any machine's, until its first message. Machines that are
+ * requested meanwhile wait. The result is remembered for all wardens of this host (verdict.h).
  *
- * What a trial does not show, the first template does: one that does not come up with KVM is booted emulated, and when that
- * works it was KVM's fault. When neither works it was not, nor once a machine has come up with it, and KVM stays: nobody can
- * take it from others by asking for what cannot boot, or not in time.
+ * What a trial does not show, the first template does: one that does not come up with KVM is booted emulated, and when
+ * that works KVM is to blame. When neither works it is not, nor once any machine has come up with KVM, and KVM stays:
+ * so a tenant cannot take it from others by requesting machines that cannot boot, or not in time.
  */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
@@ -14,11 +14,11 @@
 #include "base/sys.h"
 #include "linux/kvm.h"
 #include "vm/host/host.h"
-#include "vm/host/verdict.h"
+#include "vm/host/tier.h"
 
 #define TRIAL_MEMORY (128 * MIB)
 #define TRIAL_DISK (16 * MIB)
-#define TRIAL_NS (9ULL * 1000000000ULL) /* looked at each second: at most ten */
+#define TRIAL_NS (9ULL * 1000000000ULL) /* a trial takes at most ten seconds, since it is checked once a second */
 
 static void settle(struct vms *v, enum vm_accel accel, const char *why)
 {
@@ -27,17 +27,20 @@ static void settle(struct vms *v, enum vm_accel accel, const char *why)
 	log_info("virtual machines %s: %s", accel == VM_KVM ? "run with KVM" : "are emulated", why);
 }
 
+/* A process of cloche-vm-files writes the file (verdict.h), and logs why it cannot. */
 static void remember(enum vm_accel accel, const char *why)
 {
-	struct vm_verdict v = { .kvm = accel == VM_KVM };
-	struct err e = { 0 };
+	struct vm_work *x = vm_work_new(VM_REMEMBER, NULL);
 
-	snprintf(v.why, sizeof(v.why), "%.159s", why);
-	if (vm_verdict_store(&v, &e) < 0)
-		log_warn("cannot store whether KVM works: %s", e.msg);
+	if (!x)
+		return;
+	x->found = accel == VM_KVM;
+	snprintf(x->path, sizeof(x->path), "%s", why);
+	vm_work_do(x);
+	vm_work_free(x);
 }
 
-/* What a machine has to have for an image. That there is nothing on it is the first thing that a trial's guest says. */
+/* Makes an empty image, as a machine needs one. A trial's guest first reports that nothing is on it. */
 static int make_blank(struct vms *v, struct err *e)
 {
 	AUTO_CLOSE int fd = sys_openat(v->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -45,7 +48,7 @@ static int make_blank(struct vms *v, struct err *e)
 	int r = fd < 0 ? fd : sys_ftruncate(fd, MIB);
 
 	if (r == 0) {
-		/* QEMU takes a descriptor only for just what it was opened for. */
+		/* QEMU accepts a descriptor only if it was opened with exactly the access mode that it needs. */
 		snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
 		r = v->blank.root = sys_openat(AT_FDCWD, self, O_RDONLY | O_CLOEXEC, 0);
 	}
@@ -61,7 +64,7 @@ static int start_trial(struct warden *w, struct err *e)
 	if (!spec)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
 	snprintf(spec->image, sizeof(spec->image), "host");
-	spec->flags = SPEC_VM;
+	spec->flags = vm_tier.flag;
 	spec->limits = (struct spec_limits){ .memory = TRIAL_MEMORY, .disk = TRIAL_DISK, .cpu_milli = 1000 };
 	r = make_blank(w->vms, e);
 	if (r == 0)
@@ -81,19 +84,19 @@ static int start_trial(struct warden *w, struct err *e)
 	return 0;
 }
 
-/* Left to us, and KVM is there. */
-static void decide_auto(struct warden *w, const struct kvm_trial *t, const struct vm_verdict *known)
+/* Decides where the configuration leaves it to the warden (vm_accel is auto). */
+static void decide_auto(struct warden *w, const struct kvm_trial *t, const char *known)
 {
 	struct vms *v = w->vms;
 	struct err e = { 0 };
 
 	if (t->state != KVM_WORKS && t->state != KVM_NESTED) {
 		settle(v, VM_TCG, t->why);
-		/* Finding that out may have taken seconds. */
+		/* The instructions may have taken seconds, so the result is stored. */
 		if (t->state == KVM_FAILS)
 			remember(VM_TCG, t->why);
 	} else if (known || t->state == KVM_WORKS) {
-		settle(v, VM_KVM, known ? known->why : t->why);
+		settle(v, VM_KVM, known ? known : t->why);
 	} else if (start_trial(w, &e) < 0) {
 		settle(v, VM_TCG, e.msg);
 	}
@@ -102,9 +105,9 @@ static void decide_auto(struct warden *w, const struct kvm_trial *t, const struc
 int vm_accel_decide(struct warden *w, struct err *e)
 {
 	struct vms *v = w->vms;
-	struct vm_verdict known;
+	struct vm_work *known;
 	struct kvm_trial t;
-	bool have;
+	int r;
 
 	if (v->accel || v->trial)
 		return 0;
@@ -112,21 +115,26 @@ int vm_accel_decide(struct warden *w, struct err *e)
 		settle(v, VM_TCG, "vm_accel is tcg");
 		return 0;
 	}
-	have = w->env.accel == ENV_ACCEL_AUTO && vm_verdict_load(&known) == 0;
-	if (have && !known.kvm) {
-		settle(v, VM_TCG, known.why);
+	if (w->env.accel == ENV_ACCEL_AUTO) {
+		known = vm_work_new(VM_KNOWN, e);
+		if (!known)
+			return -ENOMEM;
+		r = vm_work_do(known);
+		if (r == 0 && !known->found) {
+			settle(v, VM_TCG, known->e.msg);
+		} else {
+			kvm_try(&t);
+			decide_auto(w, &t, r == 0 ? known->e.msg : NULL);
+		}
+		vm_work_free(known);
 		return 0;
 	}
 	kvm_try(&t);
-	if (w->env.accel == ENV_ACCEL_AUTO) {
-		decide_auto(w, &t, have ? &known : NULL);
-		return 0;
-	}
 	if (t.state == KVM_WORKS || t.state == KVM_NESTED) {
 		settle(v, VM_KVM, "vm_accel is kvm");
 		return 0;
 	}
-	/* Not remembered: who mends it need not start us again. */
+	/* Not remembered, so that a repair takes effect without a restart. */
 	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "vm_accel is kvm, but %s", t.why);
 	err_remedy(e, "%s; or set vm_accel to auto or tcg", t.remedy);
 	return -EOPNOTSUPP;
@@ -158,7 +166,7 @@ void vm_accel_tried(struct warden *w, struct machine *m, int r, const struct err
 	sandbox_end(w, m->sandbox, NULL);
 	fd_close(TAKE_FD(v->blank.root));
 	settle(v, r == 0 ? VM_KVM : VM_TCG, why);
-	/* What could not even be started says nothing of KVM. */
+	/* If QEMU could not even be started, that says nothing about KVM. */
 	if (ran)
 		remember(v->accel, why);
 	for (m = v->machines; m; m = next) {
@@ -180,10 +188,8 @@ int vm_accel_fits(const struct warden *w, enum vm_accel accel, struct err *e)
 
 	if (accel != VM_KVM || v->accel == VM_KVM)
 		return 0;
-	err_set(e, ERR_REFUSED, -ESTALE, "of a virtual machine that ran with KVM, which is not used here: %s",
-		v->accel_why);
-	err_remedy(e, "restore it where KVM works: see `cloche doctor`");
-	return -ESTALE;
+	return err_advise(e, WHY_MADE_ELSEWHERE, -ESTALE, "restore it where KVM works: see `cloche doctor`",
+			  "of a virtual machine that ran with KVM, which is not used here: %s", v->accel_why);
 }
 
 void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err *e)
@@ -198,18 +204,18 @@ void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err 
 		int r;
 
 		next = m->next;
-		if (m->template != t || m->stage != VM_WAITS || m->sandbox->layers || m->accel != VM_KVM || m->finished)
+		if (m->template != t || m->stage != VM_WAITS || vm_disks(m->sandbox) || m->accel != VM_KVM ||
+		    m->finished)
 			continue;
 		if (!some)
 			log_warn("a virtual machine did not start with KVM; trying without: %s", e->msg);
 		some = true;
-		snprintf(w->vms->no_kvm, sizeof(w->vms->no_kvm), "no machine started with KVM: %.120s",
-			 e->msg);
+		snprintf(w->vms->no_kvm, sizeof(w->vms->no_kvm), "no machine started with KVM: %.120s", e->msg);
 		vm_template_drop(t);
 		m->template = NULL;
 		m->accel = VM_TCG;
 		m->instead = true;
-		/* It may be another machine's from here on. */
+		/* @x may be another machine's after this call. */
 		r = vm_looked(w, m, &why);
 		if (r < 0)
 			vm_fail(w, m, r, &why);
@@ -227,7 +233,10 @@ void vm_accel_blame(struct warden *w, const struct vm_template *t)
 
 	if (!t->instead || v->accel == VM_TCG)
 		return;
-	/* Whoever keeps this host busy just while a template boots could take it from all others, and their checkpoints with it. */
+	/*
+	 * Otherwise a tenant that keeps this host busy while a template boots could take KVM from all others, and their
+	 * checkpoints with it.
+	 */
 	if (v->kvm_ran) {
 		log_warn("KVM remains in use, since other virtual machines run with it: %s", v->no_kvm);
 		return;

@@ -1,7 +1,7 @@
 /*
- * A machine's own disks: the files that it has written to, one more after each seal, "d-HANDLE.NUMBER". Seals go on for ever, and
- * a chain of disks cannot: when it is long, its newest disks become one (VM_JOIN), and so, if need be, do layers that the
- * machine was made of.
+ * A machine's own disks: the files that it has written to, one more after each seal, "d-HANDLE.NUMBER". The number of
+ * seals has no limit, but a chain of disks has one: when it is long, its newest disks become one (VM_JOIN),and, if
+ * necessary, the layers below are joined as well.
  */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
@@ -14,15 +14,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PINNED_MAX 32U /* templates that the layers of one tenant stand on */
-#define HEAVY_DISKS 2U /* times what the disk can hold: what is more is not worth being kept apart, and in nobody's quota */
-#define LONG_CHAIN 12U /* disks of a machine that a layer would be made into: from there on they are joined */
+#define PINNED_MAX 32U /* templates that the layers of one tenant may be based on */
+/* times the disk's size: above this a separate chain is not worth its bytes, which no quota counts */
+#define HEAVY_DISKS 2U
+#define ABOVE_STACK 4U /* layers that a machine may have above those of its image, at least */
+#define LONG_CHAIN 12U /* length of the chain of a new layer from which on disks are joined */
 
 void seal_disk_done(struct seal_disk *d)
 {
 	fd_close(TAKE_FD(d->fd));
 	fd_close(TAKE_FD(d->copy));
-	free(TAKE_PTR(d->sum));
+	fd_close(TAKE_FD(d->sums));
 }
 
 static void disk_name(const struct warden_sandbox *s, uint32_t number, char *name, size_t size)
@@ -30,7 +32,7 @@ static void disk_name(const struct warden_sandbox *s, uint32_t number, char *nam
 	snprintf(name, size, "d-%016llx.%u", (unsigned long long)s->handle, number);
 }
 
-/* One with a name can be found by the next warden. */
+/* A disk with a name can be found by the next warden. */
 static int make_disk(struct warden *w, const struct warden_sandbox *s, uint32_t number, struct err *e)
 {
 	char name[48];
@@ -38,7 +40,7 @@ static int make_disk(struct warden *w, const struct warden_sandbox *s, uint32_t 
 
 	disk_name(s, number, name, sizeof(name));
 	fd = w->env.persist ? sys_openat(w->vms->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) :
-			   sys_openat(w->vms->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+			      sys_openat(w->vms->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	return fd < 0 ? err_sys(e, ERR_EXHAUSTED, fd, "make a disk in %s", w->vms->path) : fd;
 }
 
@@ -65,7 +67,7 @@ int vm_own_first(struct warden *w, struct machine *m, unsigned below, struct err
 
 	if (fd < 0)
 		return fd;
-	m->own[0] = (struct seal_disk){ .number = below, .fd = fd, .copy = -1 };
+	m->own[0] = (struct seal_disk){ .number = below, .fd = fd, .copy = -1, .sums = -1 };
 	m->nown = 1;
 	m->next_disk = below + 1;
 	return 0;
@@ -73,7 +75,9 @@ int vm_own_first(struct warden *w, struct machine *m, unsigned below, struct err
 
 void vm_own_record(const struct machine *m, struct record_vm *ret)
 {
-	*ret = (struct record_vm){ .own = m->nown, .cold = m->role == VM_COLD, .next = m->next_disk, .joined = m->joined };
+	*ret = (struct record_vm){
+		.own = m->nown, .cold = m->role == VM_COLD, .next = m->next_disk, .joined = m->joined
+	};
 	for (unsigned i = 0; i < m->nown; i++)
 		ret->disk[i] = m->own[i].number;
 }
@@ -87,9 +91,9 @@ static int write_down(struct warden *w, const struct machine *m)
 }
 
 /*
- * A warden that died in the middle of a seal leaves one more than it had written down. cloche-vmm may still be at it, so that
- * one counts in any case: empty or begun, it hides nothing of what is below. Those that were joined meanwhile are still there,
- * too, and say nothing that the one above them does not.
+ * A warden that was killed during a seal leaves one more disk than it had recorded. cloche-vmm may still use it, so it
+ * always counts: whether empty or in use, it hides nothing that is below. Disks that were joined meanwhile are still
+ * there, too; the one above them has their content.
  */
 int vm_own_find(struct warden *w, struct warden_sandbox *s, const struct record_vm *rec)
 {
@@ -110,7 +114,7 @@ int vm_own_find(struct warden *w, struct warden_sandbox *s, const struct record_
 			break;
 		if (fd < 0)
 			return fd;
-		m->own[m->nown++] = (struct seal_disk){ .number = number, .fd = fd, .copy = -1 };
+		m->own[m->nown++] = (struct seal_disk){ .number = number, .fd = fd, .copy = -1, .sums = -1 };
 		m->next_disk = number + 1 > m->next_disk ? number + 1 : m->next_disk;
 	}
 	return m->next_disk > rec->next ? write_down(w, m) : 0;
@@ -118,11 +122,11 @@ int vm_own_find(struct warden *w, struct warden_sandbox *s, const struct record_
 
 /* --- what is joined --- */
 
-/* One of those that could be: a disk of its own, or a layer, from the newest on. */
+/* A disk that could be joined: the machine's own, or one of a layer, from the newest on. */
 struct piece {
 	uint64_t size;
 	uint32_t disks;
-	uint32_t below; /* the number of the disk under it */
+	uint32_t below; /* the number of the disk below it */
 };
 
 static uint64_t size_of(int fd)
@@ -132,7 +136,7 @@ static uint64_t size_of(int fd)
 	return fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
 }
 
-/* From the oldest on; how many. */
+/* Lists them from the oldest on; returns how many. */
 static int find_pieces(struct warden *w, const struct warden_sandbox *s, struct piece *ret, struct err *e)
 {
 	const struct machine *m = s->vm;
@@ -140,7 +144,7 @@ static int find_pieces(struct warden *w, const struct warden_sandbox *s, struct 
 	uint32_t below = 0;
 	int n = 0;
 
-	for (uint32_t i = 0; i < layers; i++) {
+	for (uint32_t i = m->stack; i < layers; i++) {
 		const struct manifest *facts = layers_find(w->layers, s->layer[i]);
 		int fds[VM_CHAIN_MAX], disks = vm_layer_disks(w, &s->layer[i], 1, fds, VM_CHAIN_MAX, e);
 
@@ -158,18 +162,21 @@ static int find_pieces(struct warden *w, const struct warden_sandbox *s, struct 
 }
 
 /*
- * As layers of containers are (choose_joins): from the newest disk on one at least, and further ones while they are not much
- * larger than what is joined so far. So each byte is copied a few times in all, however often the machine is sealed. A machine
- * that is paused would have to be woken for it, and is spared that while it can be. Where all was written again and again between
- * seals, its own disks become one before that: together they are the host's room, not the machine's.
+ * As for layers of containers (choose_joins): at least the newest disk, and further ones while they are not much larger
+ * than what is joined so far. So each byte is copied a few times in all, however often the machine is sealed. A paused
+ * machine would have to be thawed for that, so its disks are only joined when the chain is full. Where the same blocks
+ * are written again and again between seals, a machine's own disks are joined earlier: their bytes are the host's, and
+ * not in the machine's quota.
  */
 static int choose(struct warden *w, const struct warden_sandbox *s, struct seal_source *from, struct err *e)
 {
 	struct piece piece[SPEC_LAYERS + VM_OWN_MAX];
 	const struct machine *m = s->vm;
-	uint32_t disks = 2, layers = s->layers - m->joined; /* the template's, and the one to come */
+	uint32_t disks = 2, layers = s->layers - m->joined; /* the template's, and the next one */
 	const unsigned most = from->paused ? VM_CHAIN_MAX : LONG_CHAIN;
-	const int first = (int)layers; /* of its own */
+	/* Those of its image cannot be joined, and there is room for some above them. */
+	const uint32_t depth = m->stack + ABOVE_STACK > SEAL_LAYERS ? m->stack + ABOVE_STACK : SEAL_LAYERS;
+	const int first = (int)(layers - m->stack); /* the first that is the machine's own */
 	uint64_t sum = 0, own = 0;
 	int n = find_pieces(w, s, piece, e), joined = 0;
 	bool heavy;
@@ -181,15 +188,16 @@ static int choose(struct warden *w, const struct warden_sandbox *s, struct seal_
 		own += i < first ? 0 : piece[i].size;
 	}
 	heavy = m->spec.limits.disk && m->nown > 1 && own / HEAVY_DISKS > m->spec.limits.disk;
-	/* Besides the one to come there is always a place for one that nobody lived to write down: see vm_own_find(). */
+	/* There is always room for the next disk and for one that a killed warden did not record: see vm_own_find(). */
 	from->joins_or_not = disks <= VM_CHAIN_MAX && m->nown + 1 < VM_OWN_MAX;
 	for (int i = n - 1; i >= 0; i--) {
-		const bool fits = disks <= most && layers + 1 < SEAL_LAYERS && m->nown + 2 <= VM_OWN_MAX + (joined > 1 ? (unsigned)joined - 1 : 0);
+		const bool fits = disks <= most && layers + 1 < depth &&
+				  m->nown + 2 <= VM_OWN_MAX + (joined > 1 ? (unsigned)joined - 1 : 0);
 
 		if (fits && !(heavy && i >= first) && (!joined || piece[i].size / 2 > sum))
 			break;
 		sum += piece[i].size;
-		/* The top one stays: what is joined becomes part of it. */
+		/* The top one stays: the others are joined into it. */
 		if (joined++)
 			disks -= piece[i].disks;
 		from->base = piece[i].below;
@@ -224,7 +232,7 @@ static int give_disks(struct warden *w, struct machine *m, struct seal_source *f
 
 		*d = m->own[i];
 		d->copy = -1;
-		d->sum = NULL;
+		d->sums = -1;
 		r = d->fd = sys_fcntl(m->own[i].fd, F_DUPFD_CLOEXEC, 3);
 		if (r < 0)
 			break;
@@ -235,25 +243,25 @@ static int give_disks(struct warden *w, struct machine *m, struct seal_source *f
 	r = make_disk(w, m->sandbox, m->next_disk, e);
 	if (r < 0)
 		return r;
-	*top = (struct seal_disk){ .number = m->next_disk, .fd = r, .copy = -1 };
+	*top = (struct seal_disk){ .number = m->next_disk, .fd = r, .copy = -1, .sums = -1 };
 	from->disks++;
-	/* Copies and their sums go along, and come back. */
+	/* Descriptors of copies and their sums go to the seal, and come back. */
 	for (unsigned i = 0; i < m->nown; i++) {
 		from->disk[i].copy = TAKE_FD(m->own[i].copy);
-		from->disk[i].sum = TAKE_PTR(m->own[i].sum);
+		from->disk[i].sums = TAKE_FD(m->own[i].sums);
 	}
 	return 0;
 }
 
-/* A template stays for as long as a layer stands on it, and is in no quota: so there are only so many. */
+/* A template stays as long as a layer is based on it, and no quota counts it: so their number is limited. */
 static int check_templates(struct warden *w, const struct warden_sandbox *s, struct err *e)
 {
 	if (layers_templates(w->layers, s->tenant, s->vm->template->key, PINNED_MAX) < PINNED_MAX)
 		return 0;
-	err_set(e, ERR_REFUSED, -EDQUOT,
-		"the tenant's checkpoints are of %u kinds of virtual machines, which is the limit", PINNED_MAX);
-	err_remedy(e, "delete those of other images, sizes or settings, or of earlier versions of cloche");
-	return -EDQUOT;
+	return err_advise(e, ERR_REFUSED, -EDQUOT,
+			  "delete those of other images, sizes or settings, or of earlier versions of cloche",
+			  "the tenant's checkpoints are of %u kinds of virtual machines, which is the limit",
+			  PINNED_MAX);
 }
 
 int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source *from, struct err *e)
@@ -302,8 +310,8 @@ void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source 
 	from = seal ? &seal->impl->from : from;
 	memcpy(was, m->own, sizeof(was));
 	/*
-	 * The last one was never put on top when nobody was asked to, or it was refused; when there was no answer, it may still be.
-	 * One that was not used, but begun, hides nothing of what is below.
+	 * When cloche-vmm was not asked, or refused, the last disk was never put on top; without an answer, it may
+	 * still be. A disk that was created but not used hides nothing of those below.
 	 */
 	if (save == SEAL_NOT_ASKED || save == SEAL_REFUSED) {
 		struct seal_disk *top = &from->disk[--from->disks];
@@ -314,11 +322,14 @@ void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source 
 	m->nown = from->disks;
 	memcpy(m->own, from->disk, m->nown * sizeof(*m->own));
 	for (unsigned i = m->nown; i < VM_OWN_MAX; i++)
-		m->own[i] = (struct seal_disk){ .fd = -1, .copy = -1 };
+		m->own[i] = (struct seal_disk){ .fd = -1, .copy = -1, .sums = -1 };
 	m->next_disk++;
 	if (seal && seal->impl->joined)
 		m->joined = from->joins;
-	/* First it is written down, then those that were joined go: what is there and not known of says nothing new. */
+	/*
+	 * First the new list is recorded, then joined disks are deleted: a disk that is not in the record has no
+	 * content of its own.
+	 */
 	if (write_down(w, m) < 0)
 		log_error("slot %u: its record does not contain its newest disk", s->blank.slot);
 	for (unsigned i = 0; i < nwas; i++) {

@@ -1,4 +1,4 @@
-/* A machine's disks from seal to seal, with a cloche-vmm that says what it is told to. */
+/* A machine's disks from seal to seal, with a cloche-vmm whose answers the test decides. */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -8,6 +8,7 @@
 #include "vm/host/host.h"
 #include "vm/host/tier.h"
 #include "vm/vmm/meta.h"
+#include "warden/warden_test.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -16,6 +17,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static const struct tier_ops *const vm_only[] = { &vm_tier, NULL };
 
 #define MEMORY (128 * MIB)
 
@@ -36,7 +39,7 @@ struct one {
 	struct sandbox_spec spec;
 };
 
-/* Where a test cannot go on without. */
+/* Checks a condition without which the test cannot continue. */
 static void must(bool ok)
 {
 	if (!ok)
@@ -54,18 +57,22 @@ static int folder(const struct one *x, const char *name)
 static void one_open(struct one *x)
 {
 	struct err e = { 0 };
+	char program[512];
 	int pair[2];
 
 	memset(x, 0, sizeof(*x));
 	snprintf(x->path, sizeof(x->path), "/var/tmp/vm-chain-XXXXXX");
 	CHECK(mkdtemp(x->path) != NULL);
 	x->w.vms = &x->v;
-	x->w.tiers = host_tiers;
+	x->w.tiers = vm_only;
 	x->w.env.persist = true;
 	x->v.dir = folder(x, "vm");
 	x->v.epoll = epoll_create1(EPOLL_CLOEXEC);
-	x->v.timer = -1; /* it never goes off */
+	x->v.timer = -1; /* it never expires */
 	x->w.env.layers = folder(x, "layers");
+	must(wt_program("cloche-layers", program, sizeof(program)));
+	x->w.env.layers_program = open(program, O_PATH | O_CLOEXEC);
+	x->w.children = layer_children_new(x->w.env.layers_program, x->w.env.layers);
 	CHECK_EQ(workers_new(2, &x->w.workers, &e), 0);
 	CHECK_EQ(layers_new(x->w.env.layers, x->w.workers, &x->w.layers, &e), 0);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
@@ -75,7 +82,7 @@ static void one_open(struct one *x)
 	snprintf(x->s.image, sizeof(x->s.image), "image");
 	blank_init(&x->s.blank);
 	x->s.handle = 0x1234;
-	x->s.flags = SPEC_VM;
+	x->s.flags = vm_tier.flag;
 	x->s.tier = &vm_tier;
 	x->m = x->s.vm = vm_machine_new(&x->spec);
 	x->m->sandbox = &x->s;
@@ -95,6 +102,9 @@ static void one_close(struct one *x)
 	vm_own_remove_all(&x->w, x->m);
 	vm_machine_free(x->m);
 	workers_free(x->w.workers);
+	seal_free(x->w.retired);
+	layer_children_free(x->w.children);
+	fd_close(x->w.env.layers_program);
 	layers_free(x->w.layers);
 	fd_close(x->v.dir);
 	fd_close(x->v.epoll);
@@ -102,9 +112,9 @@ static void one_close(struct one *x)
 	CHECK_EQ(tree_remove(AT_FDCWD, x->path), 0);
 }
 
-static uint8_t key[SHA256_SIZE]; /* of the template, behind "key" */
+static uint8_t key[SHA256_SIZE]; /* of the template, in the file "key" */
 
-/* What a machine would have written. */
+/* Writes what cloche-vmm would have saved. */
 static void write_saved(int meta, int pages)
 {
 	const struct pages_head h = { .magic = PAGES_MAGIC, .page = 4096 };
@@ -147,7 +157,8 @@ static void *vmm(void *arg)
 			must(fd_write_all(fds[2], "disk", 4) == 0);
 			out.saved.id = in.save.id;
 		} else {
-			out = (struct vm_msg){ .type = VM_FAILED, .failed = { .id = in.save.id, .errnum = EIO, .text = "no" } };
+			out = (struct vm_msg){ .type = VM_FAILED,
+					       .failed = { .id = in.save.id, .errnum = EIO, .text = "no" } };
 		}
 		say(x, &out);
 		fd_close_many(fds, n);
@@ -212,7 +223,7 @@ TEST(seals_go_on_for_ever_and_each_has_few_disks_most_of_which_are_others_too)
 	CHECK(x.joins >= 2 && x.joins < 8);
 	for (unsigned i = 0; i < x.joins; i++)
 		CHECK(x.bases[i] < x.top);
-	/* A layer stays what it was when all others are gone: that its files were theirs, too, was never part of it. */
+	/* A layer keeps its content when all others are gone, although it shared files with them. */
 	disks = vm_layer_disks(&x.w, (const char(*)[ID_SIZE])id, 1, fds, VM_CHAIN_MAX, &e);
 	CHECK(disks > 1 && fstat(fds[0], &st) == 0 && st.st_nlink > 1);
 	fd_close_many(fds, (size_t)disks);
@@ -220,7 +231,7 @@ TEST(seals_go_on_for_ever_and_each_has_few_disks_most_of_which_are_others_too)
 		put_id(id, i);
 		CHECK_EQ(warden_unseal(&x.w, id, &e), 0);
 	}
-	workers_free(x.w.workers); /* and then they are gone */
+	workers_free(x.w.workers); /* the workers have removed them */
 	CHECK_EQ(workers_new(2, &x.w.workers, &e), 0);
 	put_id(id, 40);
 	{
@@ -265,7 +276,7 @@ TEST(a_save_that_fails_leaves_no_disk_and_anothers_answer_is_not_taken_for_it)
 		CHECK(x.m->nown == 1 && count(x.v.dir) == 1);
 	}
 	CHECK_EQ(seal(&x, id, SAVES), 0);
-	/* The next warden finds what is written down, and one that was begun. */
+	/* The next warden finds the recorded disks, and one that was created after the record. */
 	vm_own_record(x.m, &rec);
 	CHECK(rec.own == 2 && rec.disk[0] == 1 && rec.disk[1] == 22 && rec.next == 23);
 	fd_close(sys_openat(x.v.dir, "d-0000000000001234.23", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -290,7 +301,7 @@ TEST(layers_of_one_tenant_stand_on_so_many_templates_and_those_stay)
 		key[3] = x.t.key[3] = (uint8_t)(i + 1);
 		CHECK_EQ(seal(&x, id, SAVES), 0);
 	}
-	/* Of the same kind there may be more, and another tenant's are its own. */
+	/* Another layer of the same template is allowed, and another tenant has its own limit. */
 	put_id(id, 32);
 	CHECK_EQ(seal(&x, id, SAVES), 0);
 	key[3] = x.t.key[3] = 100;
@@ -304,7 +315,7 @@ TEST(layers_of_one_tenant_stand_on_so_many_templates_and_those_stay)
 	one_close(&x);
 }
 
-/* As cloche-vmm and drop_joined() would: of those above ->base the last two are left. */
+/* Does what cloche-vmm and drop_joined() would: of the disks above ->base the last two are left. */
 static void join(struct seal_source *f)
 {
 	uint32_t left = 0;
@@ -326,7 +337,7 @@ TEST(a_disk_that_a_dead_warden_did_not_write_down_is_found_however_many_there_ar
 
 	one_open(&x);
 	for (unsigned i = 0; i < 40; i++) {
-		/* A paused machine has the most: it is not woken to have them joined while that can wait. */
+		/* A paused machine with a chain that is not full: it is not thawed for joining. */
 		struct seal_source from = { .paused = true, .side = -1 };
 		struct seal_impl impl = { .save = SEAL_SAVED };
 		const struct seal sealed = { .impl = &impl };
@@ -354,7 +365,8 @@ TEST(a_disk_that_a_dead_warden_did_not_write_down_is_found_however_many_there_ar
 			x.m->side = side;
 		}
 		CHECK_EQ(vm_own_find(&x.w, &x.s, &rec), 0);
-		CHECK(x.m->nown == rec.own + 1 && x.m->own[rec.own].number == rec.next && x.m->next_disk == rec.next + 1);
+		CHECK(x.m->nown == rec.own + 1 && x.m->own[rec.own].number == rec.next &&
+		      x.m->next_disk == rec.next + 1);
 	}
 	CHECK(joins > 1);
 	one_close(&x);

@@ -1,4 +1,4 @@
-/* What a machine in the making waits for, in words: the first of an image, or of its kind, takes long. */
+/* Describes what a machine in the making waits for: the first one of an image, or of its kind, takes long. */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "vm/host/host.h"
@@ -18,7 +18,8 @@ static void say_image(const struct vm_picture *p, char *ret, size_t size)
 		snprintf(ret, size, "image '%.80s': another process is making a disk image of it", p->path);
 		break;
 	case VM_STEP_MKFS:
-		snprintf(ret, size, "image '%.80s': making a disk image of it, once: %llu MB", p->path, (unsigned long long)(bytes / 1000000));
+		snprintf(ret, size, "image '%.80s': making a disk image of it, once: %llu MB", p->path,
+			 (unsigned long long)(bytes / 1000000));
 		break;
 	case VM_STEP_NONE:
 	case VM_STEP_WALK:

@@ -1,4 +1,7 @@
-/* What machines wait for while they are made: workers, cloche-vmm, the clock. And who waits for a machine hears of it. */
+/*
+ * Events that machines in the making wait for: workers, cloche-vmm, the clock. Callers are notified when their machine
+ * is ready or has failed.
+ */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -11,9 +14,9 @@
 
 #define SECOND 1000000000ULL
 #define BOOT_NS (120 * SECOND)
-#define STAND_NS (300 * SECOND) /* for so long one is kept ready */
+#define STAND_NS (300 * SECOND) /* how long a prebuilt machine is kept */
 #define SWEEP_NS (3600 * SECOND)
-#define UNASKED_MAX 16U /* answers that nobody waits for any more: of a save that took too long */
+#define UNASKED_MAX 16U /* late answers that are ignored: those to a save that took too long */
 #define AT_ONCE 64U
 
 static void picture_worked(struct warden *w, struct vm_work *x)
@@ -32,7 +35,8 @@ static void picture_worked(struct warden *w, struct vm_work *x)
 		fd_close(p->usr);
 		p->root = TAKE_FD(x->root);
 		p->usr = TAKE_FD(x->usr);
-		memcpy(p->root_id, x->root_id, sizeof(p->root_id));
+		if (!p->layered)
+			memcpy(p->root_id, x->root_id, sizeof(p->root_id));
 		memcpy(p->usr_id, x->usr_id, sizeof(p->usr_id));
 	}
 	for (struct machine *m = w->vms->machines; m; m = next) {
@@ -104,7 +108,7 @@ static void up(struct warden *w, struct machine *m, const struct vm_up *x)
 
 	if (s->blank.recorded) {
 		r = records_flag(&w->env.records, s->blank.slot, 0);
-		/* Its agent is only there to hold the jail: nothing it says is of use any more. */
+		/* The jail's agent only keeps the jail alive: its messages are not needed any more. */
 		fd_close(TAKE_FD(s->blank.sock));
 	}
 	if (r < 0) {
@@ -113,12 +117,12 @@ static void up(struct warden *w, struct machine *m, const struct vm_up *x)
 	}
 	s->receipt.landlock_abi = x->landlock;
 	s->receipt.kvm = m->accel == VM_KVM;
-	s->receipt.uid_base = 0; /* nothing of ours belongs to anybody inside */
+	s->receipt.uid_base = 0; /* no uid of the host is mapped inside */
 	s->receipt.disk = m->spec.limits.disk;
 	s->receipt.inodes = m->spec.limits.inodes;
 	if (s->flags & SPEC_MEMORY) {
 		s->receipt.restored = (x->restored & 7U) | WARDEN_RESTORED;
-		m->group = 1U << 16; /* what it brought along has the first */
+		m->group = 1U << 16; /* restored execs use the lower numbers */
 	}
 	m->stage = VM_RUNS;
 	m->finished = true;
@@ -126,7 +130,9 @@ static void up(struct warden *w, struct machine *m, const struct vm_up *x)
 	vm_tick(w->vms);
 }
 
-/* Of what cloche-vmm said: what does not fit here, what this host has none or too little of, or just a machine that broke. */
+/*
+ * The kind of an error that cloche-vmm reported: wrong versions, missing resources of this host, or a broken machine.
+ */
 static enum err_kind kind_of(int errnum, const char *text)
 {
 	switch (errnum) {
@@ -140,7 +146,7 @@ static enum err_kind kind_of(int errnum, const char *text)
 		return ERR_EXHAUSTED;
 	case ETIMEDOUT:
 		return ERR_TIMEOUT;
-	case ECANCELED: /* the guest itself could not */
+	case ECANCELED: /* the guest itself reported an error */
 		return ERR_UNSUPPORTED;
 	default:
 		return strstr(text, "/qemu-system") ? ERR_UNSUPPORTED : ERR_LOST;
@@ -153,10 +159,8 @@ static void failed(struct warden *w, struct machine *m, const struct vm_failed *
 	char text[sizeof(x->text) + 1];
 
 	snprintf(text, sizeof(text), "%.*s", (int)sizeof(x->text), x->text);
-	for (char *c = text; *c; c++)
-		if (*c < ' ' || *c > '~')
-			*c = '?';
-	/* The guest's own word, which is all that a trial is for: there is no image for it to mount. */
+	err_clean(text);
+	/* The guest's own message is all that a trial needs: there is no image to mount. */
 	if (m->trial && m->stage == VM_LOADS && x->errnum == ECANCELED) {
 		vm_accel_tried(w, m, 0, NULL);
 		return;
@@ -168,7 +172,7 @@ static void failed(struct warden *w, struct machine *m, const struct vm_failed *
 	vm_give_up(w, m, -EIO, &e);
 }
 
-/* cloche-vmm is gone, and with it the machine. */
+/* Handles the end of cloche-vmm, which is the end of the machine. */
 static void gone(struct warden *w, struct machine *m)
 {
 	struct err e = { 0 };
@@ -182,7 +186,7 @@ static void gone(struct warden *w, struct machine *m)
 		vm_last_words(m, said, sizeof(said));
 		log_warn("slot %u: its virtual machine has ended: %s", m->sandbox->blank.slot,
 			 said[0] ? said : "no reason given");
-		/* Then there is nothing to stay for. Who holds the pidfd hears of it. */
+		/* Nothing in the jail is needed any more. The holder of the pidfd is notified. */
 		sys_pidfd_send_signal(m->sandbox->blank.pidfd, SIGKILL);
 		return;
 	}
@@ -222,7 +226,7 @@ static void listen_to(struct warden *w, struct machine *m)
 	} else if (in.type == VM_FAILED && m->stage != VM_RUNS) {
 		failed(w, m, &in.failed);
 	} else if (m->stage != VM_RUNS || ++m->unasked > UNASKED_MAX) {
-		/* Who goes on talking would keep us from everybody else. */
+		/* A cloche-vmm that sends without end must not delay all others. */
 		gone(w, m);
 	}
 }
@@ -247,11 +251,12 @@ static void look_at_clock(struct warden *w)
 			sandbox_end(w, m->sandbox, NULL);
 			continue;
 		}
-		r = err_set(&e, ERR_TIMEOUT, -ETIMEDOUT, "the virtual machine was not ready in time");
-		err_remedy(&e, "try again when this host is less busy, or give it more CPUs");
+		r = err_advise(&e, ERR_TIMEOUT, -ETIMEDOUT,
+			       "try again when this host is less busy, or give it more CPUs",
+			       "the virtual machine was not ready in time");
 		r = vm_explain(m, r, &e);
 		vm_give_up(w, m, r, &e);
-		next = v->machines; /* more than one may have gone */
+		next = v->machines; /* more than one machine may have been removed */
 	}
 	vm_templates_idle(v, now);
 	vm_flats_idle(v, now);
@@ -270,7 +275,10 @@ bool vm_done(struct warden *w, struct warden_done *ret)
 	if (!v)
 		return false;
 	look_at_clock(w);
-	/* One at a time: what one says may be the end of another. And some, then all others have their turn: one may not stop. */
+	/*
+	 * One event at a time, since handling it may free another machine. After AT_ONCE events other work gets its
+	 * turn: one machine may send without end.
+	 */
 	for (unsigned i = 0; i < AT_ONCE && epoll_wait(v->epoll, &ev, 1, 0) == 1 && ev.data.ptr; i++)
 		listen_to(w, ev.data.ptr);
 	for (struct machine *m = v->machines; m; m = m->next) {
@@ -278,7 +286,9 @@ bool vm_done(struct warden *w, struct warden_done *ret)
 
 		if (!m->finished)
 			continue;
-		*ret = (struct warden_done){ .what = WARDEN_DONE_RESTORED, .tag = m->tag, .result = m->result, .e = m->e };
+		*ret = (struct warden_done){
+			.what = WARDEN_DONE_RESTORED, .tag = m->tag, .result = m->result, .e = m->e
+		};
 		m->finished = m->wanted = false;
 		if (m->result < 0) {
 			sandbox_end(w, s, NULL);

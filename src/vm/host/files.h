@@ -1,4 +1,4 @@
-/* What virtual machines are made of: the kernel of `make vm-kernel`, programs of this build, disks, images. */
+/* Files that virtual machines need: the kernel of `make vm-kernel`, programs of this build, disks, images. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -7,38 +7,49 @@
 #include "base/err.h"
 #include "base/sha256.h"
 
-/* Whether what a machine needs is installed. Starts none. */
+/* Whether everything that a machine needs is installed. Starts nothing. */
 int vm_ready(struct err *e);
-/* A file of the folder `vm`, beside this program or in its libexec folder: what `make vm-kernel` made. */
+/* A file of the folder `vm`, beside this program or in its libexec folder, which `make vm-kernel` has filled. */
 int vm_file(const char *name, char *buf, size_t size, struct err *e);
 /* The initramfs of this build: modules, PID 1, the agent. A descriptor without a name, sealed. */
 int vm_initrd(int *ret, struct err *e);
-/* Makes the empty file @fd a disk for a sandbox's changes. 0: sizes by default. */
+/* Makes the empty file @fd a disk for a sandbox's changes. 0: default sizes. */
 int vm_disk(int fd, uint64_t size, uint64_t inodes, struct err *e);
-/* Which QEMU, kernel and programs of ours there are, without reading them. */
+/* Identifies QEMU, the kernel and this build's programs, without reading them. */
 int vm_identity(uint8_t ret[SHA256_SIZE], struct err *e);
-/* Of that, what a kernel boots or not with: QEMU and the kernel itself. */
-int vm_board_id(uint8_t ret[SHA256_SIZE], struct err *e);
-int vm_sum(int fd, uint8_t ret[SHA256_SIZE]); /* of all that is in a file; 0 or -errno */
+/* Adds the attributes by which a file that was replaced is recognized. */
+int vm_add_identity(struct sha256 *s, const char *path, struct err *e);
+int vm_sum(int fd, uint8_t ret[SHA256_SIZE]); /* the sum of a file's whole content; 0 or -errno */
 int vm_kernel_sum(uint8_t ret[SHA256_SIZE], struct err *e);
 
-/* What somebody who takes long is at, for another thread: each field by itself, atomically. */
+/* The progress of a long task: each field is read and written by itself, atomically. */
 enum vm_step { VM_STEP_NONE, VM_STEP_WALK, VM_STEP_OTHER, VM_STEP_MKFS, VM_STEP_DISK };
 struct vm_pace {
-	int *stop; /* not 0 any more: give up soon */
+	int *stop; /* once not 0, the task gives up soon */
 	int step; /* enum vm_step */
-	uint64_t bytes; /* written, of VM_STEP_MKFS */
+	uint64_t bytes; /* bytes written, in VM_STEP_MKFS */
+	int report; /* a socket that gets each change (task.h); -1: none */
 };
 void vm_pace_set(struct vm_pace *p, enum vm_step step, uint64_t bytes);
 bool vm_pace_stopped(const struct vm_pace *p);
-/* Locks @fd for ourselves, waiting for who has it. -ECANCELED when told to give up. */
+/* Locks @fd, waiting for its present holder. -ECANCELED when the task is given up. */
 int vm_pace_lock(struct vm_pace *p, int fd);
 
-/* The folder of the cache that images, and what is known of this host, are kept in: its path, and open. */
+#define VM_IMAGE_PART ".erofs.part" /* suffix of an image in the making */
+
+struct vm_cache {
+	int dir; /* open; stays the caller's */
+	const char *path;
+};
+/* The cache folder for images and for what is known of this host: its path and a descriptor. */
 int vm_cache_open(char *folder, size_t size, struct err *e);
 /*
- * The folder @dir (an image's root; @key: what it is called, from one run to the next) as an erofs file: made once, kept
- * in the cache, made again when anything in it changes. *ret is open for reading; @ret_id names what is in it. Takes
- * long; @p says how far it is, and stops it.
+ * Makes the folder @dir (an image's root; @key: its name, the same in each run) an erofs file in the cache, unless an
+ * up-to-date one is there. *ret is open for reading; @ret_id identifies its content. Slow; @p reports its progress, and
+ * stops it.
  */
-int vm_image(const char *key, int dir, struct vm_pace *p, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e);
+int vm_image(const struct vm_cache *c, const char *key, int dir, struct vm_pace *p, int *ret,
+	     uint8_t ret_id[SHA256_SIZE], struct err *e);
+/* The same for a folder whose content never changes: @name is that of its file. */
+int vm_image_fixed(const struct vm_cache *c, const char *key, const char *name, int dir, struct vm_pace *p, int *ret,
+		   struct err *e);

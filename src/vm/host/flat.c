@@ -1,4 +1,4 @@
-/* Memory that was put together of a template's and some layers': kept for a while, a few at a time, for the next clones. */
+/* Memory that was assembled from a template's and some layers': a few are kept for a while, for the next clones. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "vm/host/host.h"

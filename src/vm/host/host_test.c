@@ -1,4 +1,7 @@
-/* What of machines needs none: which template a sandbox is a clone of, copies with holes, memory that is kept a while. */
+/*
+ * Parts that need no machine: which template a sandbox is a clone of, copies with holes, memory that is kept for a
+ * while.
+ */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -21,11 +24,15 @@
 #include <time.h>
 #include <unistd.h>
 
+static const struct tier_ops *const vm_only[] = { &vm_tier, NULL };
+
 static const uint8_t programs[SHA256_SIZE] = "programs", root[SHA256_SIZE] = "root", usr[SHA256_SIZE];
 
 static struct sandbox_spec good(void)
 {
-	struct sandbox_spec s = { .tenant = 7, .image = "/images/x", .workdir = "/home/user", .flags = SPEC_VM | SPEC_NET };
+	struct sandbox_spec s = {
+		.tenant = 7, .image = "/images/x", .workdir = "/home/user", .flags = vm_tier.flag | SPEC_NET
+	};
 
 	s.limits.memory = 256 * MIB;
 	s.limits.cpu_milli = 1000;
@@ -39,7 +46,8 @@ static bool same(const struct sandbox_spec *s)
 	const struct sandbox_spec g = good();
 	uint8_t a[SHA256_SIZE], b[SHA256_SIZE];
 
-	return vm_key(&g, VM_TCG, programs, root, usr, a) == 0 && vm_key(s, VM_TCG, programs, root, usr, b) == 0 && !memcmp(a, b, sizeof(a));
+	return vm_key(&g, VM_TCG, programs, root, usr, a) == 0 && vm_key(s, VM_TCG, programs, root, usr, b) == 0 &&
+	       !memcmp(a, b, sizeof(a));
 }
 
 TEST(what_is_one_sandboxs_own_makes_no_other_template)
@@ -50,9 +58,9 @@ TEST(what_is_one_sandboxs_own_makes_no_other_template)
 	snprintf(s.hostname, sizeof(s.hostname), "box");
 	s.limits.io_bps = 1 << 20;
 	s.limits.cpu_milli = 700; /* still one processor */
-	s.net.mode = STEER_OBSERVE; /* which no guest tells from open */
+	s.net.mode = STEER_OBSERVE; /* which a guest cannot distinguish from open */
 	s.flags |= SPEC_MEMORY;
-	memset(s.image + strlen(s.image) + 1, 'x', 20); /* behind the end of a text */
+	memset(s.image + strlen(s.image) + 1, 'x', 20); /* bytes after the end of a text */
 	CHECK(same(&s));
 }
 
@@ -102,7 +110,7 @@ TEST(a_copy_is_the_same_and_has_no_zeros_on_the_disk)
 	struct stat st;
 
 	CHECK_EQ(ftruncate(from, 10 << 20), 0);
-	memset(a + 4096, 'y', 4096); /* zeros before and behind it */
+	memset(a + 4096, 'y', 4096); /* zeros before and after it */
 	for (size_t i = 0; i < ARRAY_LEN(places); i++)
 		CHECK_EQ(pwrite(from, a, sizeof(a), places[i]), sizeof(a));
 	CHECK_EQ(vm_copy(from, to, &stop), 0);
@@ -127,12 +135,12 @@ TEST(of_memory_that_was_put_together_the_oldest_goes)
 	for (unsigned i = 0; i < VM_FLATS; i++)
 		v.flat[i].ram = -1;
 	CHECK_EQ(vm_flat_find(&v, id), -1);
-	for (char c = 'a'; c < 'a' + VM_FLATS; c++) {
-		id[0] = c;
+	for (int c = 'a'; c < 'a' + (int)VM_FLATS; c++) {
+		id[0] = (char)c;
 		vm_flat_put(&v, id, sys_memfd_create("x", MFD_CLOEXEC));
 	}
 	id[0] = 'a';
-	CHECK(vm_flat_find(&v, id) >= 0); /* and it is in use: 'b' is the oldest now */
+	CHECK(vm_flat_find(&v, id) >= 0); /* a lookup counts as a use: 'b' is the oldest now */
 	id[0] = 'z';
 	vm_flat_put(&v, id, sys_memfd_create("x", MFD_CLOEXEC));
 	id[0] = 'b';
@@ -161,7 +169,7 @@ TEST(what_goes_to_a_guest_is_nothing_of_its_host)
 	CHECK_EQ(g.net.n, 0);
 }
 
-/* A warden with nothing but a folder for machines. */
+/* A warden with only a folder for machines. */
 static int store(struct warden *w, struct vms *v)
 {
 	static char path[] = "/var/tmp/cloche-vm-XXXXXX";
@@ -227,7 +235,7 @@ TEST(of_templates_beyond_so_many_the_least_used_go)
 	char name[16];
 
 	CHECK_EQ(store(&w, &v), 0);
-	v.templates = &t; /* and that one is in use */
+	v.templates = &t; /* a template in use */
 	for (int i = 0; i < 20; i++) {
 		snprintf(name, sizeof(name), "t-%02d", (i * 7) % 20);
 		put_folder(v.dir, name, now - 1000 + (i * 7) % 20 * 10); /* t-00 is the oldest */
@@ -301,7 +309,7 @@ static void *do_work(void *arg)
 	return NULL;
 }
 
-/* Two `cloche run` of one kind at a time. */
+/* Two `cloche run` of one kind at the same time. */
 TEST(who_wants_a_template_that_somebody_makes_waits_and_takes_that)
 {
 	const struct timespec nap = { .tv_nsec = 1000000 };
@@ -337,7 +345,7 @@ TEST(who_wants_a_template_that_somebody_makes_waits_and_takes_that)
 	store_end(&v);
 }
 
-/* And when nobody could tell: of two that were made one is kept. */
+/* Without the lock: of two templates that were made at the same time one is kept. */
 TEST(who_comes_second_with_a_template_takes_all_of_the_first)
 {
 	struct vm_work *x = vm_work_new(VM_STORE, NULL);
@@ -374,7 +382,7 @@ TEST(who_comes_second_with_a_template_takes_all_of_the_first)
 	store_end(&v);
 }
 
-/* A warden that knows one machine and nothing else. */
+/* A warden that knows one machine only. */
 struct lone {
 	struct warden w;
 	struct vms v;
@@ -391,7 +399,7 @@ static void lone_open(struct lone *x)
 
 	*x = (struct lone){ .v = { .dir = -1 } };
 	x->w.vms = &x->v;
-	x->w.tiers = host_tiers;
+	x->w.tiers = vm_only;
 	for (unsigned i = 0; i < VM_FLATS; i++)
 		x->v.flat[i].ram = -1;
 	x->v.epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -438,7 +446,7 @@ TEST(a_machine_that_never_stops_talking_ends_and_holds_up_nobody)
 	}
 	CHECK(pid > 0);
 	x.s.blank.pidfd = sys_pidfd_open(pid, 0);
-	alarm(60); /* it may be talking already when it is listened to, and then for ever */
+	alarm(60); /* a machine may send already when it is first read, and then without end */
 	while (!x.m->dead) {
 		struct pollfd p = { .fd = x.v.epoll, .events = POLLIN };
 
@@ -476,7 +484,8 @@ TEST(who_ends_in_the_middle_of_a_seal_leaves_no_disk)
 
 TEST(a_tenant_that_varies_its_machines_has_few_templates_at_a_time)
 {
-	struct vm_template *t[8], other = { .tenant = 8, .state = VM_T_READY, .meta = -1, .ram = -1, .disk = -1, .root = -1, .usr = -1 };
+	struct vm_template *t[8],
+		other = { .tenant = 8, .state = VM_T_READY, .meta = -1, .ram = -1, .disk = -1, .root = -1, .usr = -1 };
 	uint8_t key[SHA256_SIZE] = "key";
 	static struct lone x;
 	struct vm_work busy = { 0 };
@@ -484,7 +493,7 @@ TEST(a_tenant_that_varies_its_machines_has_few_templates_at_a_time)
 	unsigned n = 0;
 
 	lone_open(&x);
-	/* As many as are being made, and no more; another tenant's do not count. */
+	/* The limit counts templates in the making; those of another tenant do not count. */
 	for (unsigned i = 0; i < 8; i++) {
 		key[5] = (uint8_t)i;
 		t[i] = vm_template_hold(&x.w, 7, key, &e);
@@ -494,7 +503,7 @@ TEST(a_tenant_that_varies_its_machines_has_few_templates_at_a_time)
 	key[5] = 100;
 	CHECK(!vm_template_get(&x.w, 7, key, &e));
 	CHECK_EQ(e.kind, ERR_EXHAUSTED);
-	/* Of those that nobody uses the last four stay in memory. */
+	/* Of unused templates the last four stay in memory. */
 	for (unsigned i = 0; i < 8; i++) {
 		t[i]->work = NULL;
 		t[i]->users = 0;
@@ -510,4 +519,23 @@ TEST(a_tenant_that_varies_its_machines_has_few_templates_at_a_time)
 	x.v.templates = other.next;
 	vm_templates_end(&x.v);
 	lone_close(&x);
+}
+
+TEST(a_machine_has_a_size_and_no_mounts)
+{
+	struct sandbox_spec s = good();
+	struct err e = { 0 };
+
+	s.limits.memory = 96 * MIB;
+	CHECK_EQ(vm_tier.check(&s, &e), 0);
+	s.limits.memory = 96 * MIB - 1;
+	CHECK_EQ(vm_tier.check(&s, &e), -EINVAL);
+	s.limits.memory = 0;
+	CHECK_EQ(vm_tier.check(&s, &e), -EINVAL);
+	s.limits.memory = 96 * MIB;
+	s.limits.disk = 16 * MIB - 1;
+	CHECK_EQ(vm_tier.check(&s, &e), -EINVAL);
+	s.limits.disk = 0;
+	s.nmounts = 1;
+	CHECK_EQ(vm_tier.check(&s, &e), -EOPNOTSUPP);
 }

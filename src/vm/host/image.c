@@ -1,7 +1,7 @@
 /*
- * Images for virtual machines. A folder becomes one erofs file in the cache, named by the folder's path and by a digest
- * of all that lstat tells of everything in it: a change makes another file, and the old one goes. Machines share it and
- * only read it.
+ * Images for virtual machines, made in cloche-vm-files (main.c). A folder becomes one erofs file in the cache, named by
+ * the folder's path and by a digest of all that lstat shows of all files in it: a change makes another file,and the old
+ * one is removed. Machines share it and only read it.
  */
 #include "base/base.h"
 #include "base/log.h"
@@ -19,22 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CACHE "/var/cache/cloche"
 #define NAME_HEX 16
 #define NAP_NS 10000000L
-#define END_NAPS 20U
 #define KEEP_SECONDS (30 * 24 * 3600)
-
-void vm_pace_set(struct vm_pace *p, enum vm_step step, uint64_t bytes)
-{
-	__atomic_store_n(&p->step, step, __ATOMIC_RELAXED);
-	__atomic_store_n(&p->bytes, bytes, __ATOMIC_RELAXED);
-}
-
-bool vm_pace_stopped(const struct vm_pace *p)
-{
-	return __atomic_load_n(p->stop, __ATOMIC_RELAXED);
-}
 
 int vm_pace_lock(struct vm_pace *p, int fd)
 {
@@ -53,15 +40,22 @@ int vm_pace_lock(struct vm_pace *p, int fd)
 
 static void add_stat(struct sha256 *s, const char *name, const struct stat *st)
 {
-	const uint64_t facts[] = { st->st_mode, st->st_uid, st->st_gid, (uint64_t)st->st_size, st->st_ino,
-				   st->st_rdev, (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec,
-				   (uint64_t)st->st_ctim.tv_sec, (uint64_t)st->st_ctim.tv_nsec };
+	const uint64_t facts[] = { st->st_mode,
+				   st->st_uid,
+				   st->st_gid,
+				   (uint64_t)st->st_size,
+				   st->st_ino,
+				   st->st_rdev,
+				   (uint64_t)st->st_mtim.tv_sec,
+				   (uint64_t)st->st_mtim.tv_nsec,
+				   (uint64_t)st->st_ctim.tv_sec,
+				   (uint64_t)st->st_ctim.tv_nsec };
 
 	sha256_add(s, name, strlen(name) + 1);
 	sha256_add(s, facts, sizeof(facts));
 }
 
-/* Contents are not read: whoever changes a file changes its times. */
+/* File content is not read: changing a file changes its times. */
 static int digest(int dir, struct sha256 *s, const struct vm_pace *p)
 {
 	struct walk w;
@@ -103,8 +97,8 @@ static void put_hex(char *out, const uint8_t *sum)
 		snprintf(out + 2 * i, 3, "%02x", sum[i]);
 }
 
-static int make_name(const char *path, int dir, char *name, size_t size, const struct vm_pace *p, uint8_t id[SHA256_SIZE],
-		     struct err *e)
+static int make_name(const char *path, int dir, char *name, size_t size, const struct vm_pace *p,
+		     uint8_t id[SHA256_SIZE], struct err *e)
 {
 	uint8_t sum[SHA256_SIZE];
 	char which[NAME_HEX + 1], what[NAME_HEX + 1];
@@ -126,7 +120,7 @@ static int make_name(const char *path, int dir, char *name, size_t size, const s
 	return 0;
 }
 
-/* What the same folder was before, and what nobody used for long. Who has one open keeps it. */
+/* Removes earlier images of the same folder, and unused ones. Processes that have one open keep it. */
 static void sweep(int cache, const char *name)
 {
 	const time_t old = time(NULL) - KEEP_SECONDS;
@@ -151,20 +145,19 @@ static void sweep(int cache, const char *name)
 }
 
 /*
- * Its end, or ours. Gigabytes that are just being written take seconds to go: they have no name any more, and go with the one who
- * has them open, who is not waited for for long.
+ * Waits for its end, or kills it: it also dies with this process. Unwritten gigabytes take seconds to drop: the file
+ * has no name any more, and is freed with the process that has it open, which is not waited for.
  */
 static int wait_mkfs(pid_t pid, const char *out, struct vm_pace *p)
 {
 	const struct timespec nap = { .tv_nsec = NAP_NS };
 	struct stat st;
-	unsigned ending = 0;
 	int status = -1, r;
 
-	while (((r = sys_wait4(pid, &status, WNOHANG)) == 0 || r == -EINTR) && ending < END_NAPS) {
-		if (vm_pace_stopped(p) && ending++ == 0) {
+	while ((r = sys_wait4(pid, &status, WNOHANG)) == 0 || r == -EINTR) {
+		if (vm_pace_stopped(p)) {
 			sys_unlinkat(AT_FDCWD, out, 0);
-			kill(pid, SIGKILL);
+			break;
 		}
 		vm_pace_set(p, VM_STEP_MKFS, stat(out, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512);
 		nanosleep(&nap, NULL);
@@ -175,8 +168,13 @@ static int wait_mkfs(pid_t pid, const char *out, struct vm_pace *p)
 static int run_mkfs(const char *out, int dir, struct vm_pace *p, struct err *e)
 {
 	char path[40];
-	char *argv[] = { (char *)(uintptr_t) "mkfs.erofs", (char *)(uintptr_t) "--quiet", (char *)(uintptr_t) "--preserve-mtime",
-			 (char *)(uintptr_t) "-Enoinline_data", (char *)(uintptr_t)out, path, NULL };
+	char *argv[] = { (char *)(uintptr_t) "mkfs.erofs",
+			 (char *)(uintptr_t) "--quiet",
+			 (char *)(uintptr_t) "--preserve-mtime",
+			 (char *)(uintptr_t) "-Enoinline_data",
+			 (char *)(uintptr_t)out,
+			 path,
+			 NULL };
 	char *envp[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
 	int status;
 	pid_t pid;
@@ -186,7 +184,7 @@ static int run_mkfs(const char *out, int dir, struct vm_pace *p, struct err *e)
 	if (pid == 0) {
 		sigset_t none;
 
-		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a warden that is killed leaves nothing at work */
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a killed warden leaves no process behind */
 		fcntl(dir, F_SETFD, 0);
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
@@ -212,7 +210,7 @@ static int make(int cache, const char *folder, const char *name, int dir, struct
 	char part[128], whole[600];
 	int r;
 
-	snprintf(part, sizeof(part), "%s.part", name);
+	snprintf(part, sizeof(part), "%.*s" VM_IMAGE_PART, (int)strcspn(name, "."), name);
 	snprintf(whole, sizeof(whole), "%s/%s", folder, part);
 	sys_unlinkat(cache, part, 0);
 	r = run_mkfs(whole, dir, p, e);
@@ -220,41 +218,21 @@ static int make(int cache, const char *folder, const char *name, int dir, struct
 		r = err_sys(e, ERR_INTERNAL, -errno, "store the image");
 	if (r < 0)
 		sys_unlinkat(cache, part, 0);
-	else
-		sweep(cache, name);
 	return r;
 }
 
-int vm_cache_open(char *folder, size_t size, struct err *e)
+int vm_image_fixed(const struct vm_cache *c, const char *key, const char *name, int dir, struct vm_pace *p, int *ret,
+		   struct err *e)
 {
-	const char *own = getenv("CLOCHE_CACHE");
-	int fd, r;
-
-	if ((size_t)snprintf(folder, size, "%s/vm", own && own[0] == '/' ? own : CACHE) >= size)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: the path is too long");
-	r = sys_mkdirat(AT_FDCWD, folder, 0700);
-	if (r < 0 && r != -EEXIST)
-		return err_sys(e, ERR_INTERNAL, r, "make %s", folder);
-	fd = sys_openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	return fd < 0 ? err_sys(e, ERR_INTERNAL, fd, "open %s", folder) : fd;
-}
-
-int vm_image(const char *key, int dir, struct vm_pace *p, int *ret, uint8_t ret_id[SHA256_SIZE], struct err *e)
-{
-	AUTO_CLOSE int cache = -1, fd = -1;
-	char folder[400], name[2 * NAME_HEX + 16];
+	AUTO_CLOSE int cache = sys_openat(c->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), fd = -1;
+	const char *folder = c->path;
 	int r;
 
-	cache = vm_cache_open(folder, sizeof(folder), e);
 	if (cache < 0)
-		return cache;
-	vm_pace_set(p, VM_STEP_WALK, 0);
-	r = make_name(key, dir, name, sizeof(name), p, ret_id, e);
-	if (r < 0)
-		return r;
+		return err_sys(e, ERR_INTERNAL, cache, "open %s", folder);
 	fd = sys_openat(cache, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (fd == -ENOENT) {
-		/* One makes it, others wait. */
+		/* One process makes it, others wait for the lock. */
 		r = vm_pace_lock(p, cache);
 		if (r < 0)
 			return err_sys(e, ERR_INTERNAL, r, "lock %s", folder);
@@ -269,7 +247,25 @@ int vm_image(const char *key, int dir, struct vm_pace *p, int *ret, uint8_t ret_
 	}
 	if (fd < 0)
 		return err_sys(e, ERR_INTERNAL, fd, "open %s/%s", folder, name);
-	futimens(fd, NULL); /* it is in use: see sweep() */
+	futimens(fd, NULL); /* marks it as used: see sweep() */
 	*ret = TAKE_FD(fd);
 	return 0;
+}
+
+int vm_image(const struct vm_cache *c, const char *key, int dir, struct vm_pace *p, int *ret,
+	     uint8_t ret_id[SHA256_SIZE], struct err *e)
+{
+	char name[2 * NAME_HEX + 16];
+	bool there;
+	int r;
+
+	vm_pace_set(p, VM_STEP_WALK, 0);
+	r = make_name(key, dir, name, sizeof(name), p, ret_id, e);
+	if (r < 0)
+		return r;
+	there = faccessat(c->dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	r = vm_image_fixed(c, key, name, dir, p, ret, e);
+	if (r == 0 && !there)
+		sweep(c->dir, name);
+	return r;
 }

@@ -1,7 +1,7 @@
 /*
- * What a machine lives in, and what cloche-vmm is told. The jail is a container of the warden's own making: image `host`,
- * read-only, no capabilities, an id of its own, with cloche-vmm as its only command and QEMU as that one's child. So what
- * QEMU could do to this host, were it taken over from inside, is what any sandbox can.
+ * The jail of a machine, and the settings for cloche-vmm. The jail is a container that the warden makes: image `host`,
+ * read-only, no capabilities, an id of its own, with cloche-vmm as its only command and QEMU as the child of that. So a
+ * QEMU that was taken over from inside can do to this host what any sandbox can.
  */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define VMM "/vm/cloche-vmm" /* where it is in the jail */
+#define VMM "/vm/cloche-vmm" /* its path in the jail */
 #define VMM_EXEC 1U
 #define VMM_UID 1000U
 #define MEMORY_OVER (192 * MIB) /* QEMU itself, its translated code, cloche-vmm */
@@ -23,7 +23,7 @@
 #define JAIL_PIDS 64
 #define JAIL_DISK (4 * MIB)
 #define CPUS_MAX 16U
-#define CPUS_ANY 4U /* that any host gives a machine */
+#define CPUS_ANY 4U /* number that any host allows */
 #define LOG_MAX 4096
 #define LOG_READS 16U
 
@@ -36,7 +36,7 @@ struct machine *vm_machine_new(const struct sandbox_spec *spec)
 	m->spec = *spec;
 	m->side = m->sock = m->log = m->page = m->ram = -1;
 	for (unsigned i = 0; i < VM_OWN_MAX; i++)
-		m->own[i].fd = m->own[i].copy = -1;
+		m->own[i].fd = m->own[i].copy = m->own[i].sums = -1;
 	return m;
 }
 
@@ -67,22 +67,20 @@ uint32_t vm_cpus(const struct spec_limits *l)
 int vm_fits(const struct spec_limits *l, struct err *e)
 {
 	const long here = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-	/* Few more than there are do no harm, and a checkpoint may come from a larger host. */
+	/* Some more than the host has do no harm, and a checkpoint may come from a larger host. */
 	const uint32_t cpus = here > (long)CPUS_MAX ? CPUS_MAX : here > (long)CPUS_ANY ? (uint32_t)here : CPUS_ANY;
 	const uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
 
 	if (l->cpu_milli > cpus * 1000U) {
-		err_set(e, ERR_REFUSED, -ERANGE, "cpus: a virtual machine can have at most %u here (got %u)", cpus,
-			(l->cpu_milli + 999) / 1000);
+		err_set(e, WHY_HOST_TOO_SMALL, -ERANGE, "cpus: a virtual machine can have at most %u here (got %u)",
+			cpus, (l->cpu_milli + 999) / 1000);
 		err_remedy(e, "request at most %u; a container may request more than there are", cpus);
 		return -ERANGE;
 	}
-	if (l->memory > memory) {
-		err_set(e, ERR_REFUSED, -ERANGE, "memory: a virtual machine of %lluM is larger than this host, which has %lluM",
-			(unsigned long long)(l->memory / MIB), (unsigned long long)(memory / MIB));
-		err_remedy(e, "request less memory than that");
-		return -ERANGE;
-	}
+	if (l->memory > memory)
+		return err_advise(e, WHY_HOST_TOO_SMALL, -ERANGE, "request less memory than that",
+				  "memory: a virtual machine of %lluM is larger than this host, which has %lluM",
+				  (unsigned long long)(l->memory / MIB), (unsigned long long)(memory / MIB));
 	return 0;
 }
 
@@ -90,13 +88,15 @@ void vm_guest_spec(const struct sandbox_spec *from, struct sandbox_spec *to)
 {
 	*to = *from;
 	to->tenant = 0;
-	to->flags &= ~(SPEC_VM | SPEC_MEMORY);
+	to->flags &= ~(SPEC_TIERS | SPEC_MEMORY);
 	to->layers = 0;
 	memset(to->layer, 0, sizeof(to->layer));
 	memset(to->hostname, 0, sizeof(to->hostname));
 	to->limits.cpu_milli = 0;
 	to->limits.io_bps = 0;
-	/* Who decides is outside, where the jail's own way out is. Of what differs it is told when it goes (vm_steer()). */
+	/*
+	 * The policy is enforced outside, in the jail's own network. The guest gets its settings with GO (vm_steer()).
+	 */
 	memset(&to->net, 0, sizeof(to->net));
 	if (to->flags & SPEC_NET)
 		to->net.mode = from->net.mode == STEER_OBSERVE ? STEER_OPEN : from->net.mode;
@@ -131,8 +131,10 @@ static int jail_spec(const struct machine *m, struct sandbox_spec *jail, struct 
 		jail->net = m->spec.net;
 	}
 	jail->limits = (struct spec_limits){
-		/* Twice: a clone's first write to a page that its template never had makes one of the template's memfd, too,
-		 * and that is charged to whoever made it. */
+		/*
+		 * Twice: a clone's first write to a page that its template never touched allocates one in the
+		 * template's memfd, too, and is charged to the clone.
+		 */
 		.memory = 2 * l->memory + MEMORY_OVER + vm_cpus(l) * MEMORY_OVER_CPU,
 		.disk = JAIL_DISK,
 		.cpu_milli = l->cpu_milli,
@@ -146,7 +148,7 @@ static int jail_spec(const struct machine *m, struct sandbox_spec *jail, struct 
 	return r < 0 ? r : add_mount(jail, path, VMM, e);
 }
 
-/* Its stdin is the side socket, its stderr a pipe that it cannot be held up by. */
+/* Its stdin is the side socket, its stderr a pipe that never blocks it. */
 static int start_vmm(int sock, int side, int log)
 {
 	static const char *const argv[] = { VMM };
@@ -216,7 +218,7 @@ static int say_start(struct warden *w, struct machine *m, struct vm_msg *msg, co
 		vm_guest_spec(&m->spec, guest);
 		if (guest->flags & SPEC_NET)
 			msg->start.flags |= (1 + guest->net.mode) << VM_WAY_SHIFT;
-		/* Only clones are told later. */
+		/* Clones get the rest later. */
 		if (m->role == VM_COLD)
 			memcpy(guest->hostname, m->spec.hostname, sizeof(guest->hostname));
 		msg->start.spec_len = sizeof(struct sandbox_spec);
@@ -254,15 +256,15 @@ int vm_start_template(struct warden *w, struct machine *m, const struct vm_work 
 	return say_start(w, m, &msg, fds, n, e);
 }
 
-/* The template's disk, those of its layers, and one of its own. */
+/* The chain: the template's disk, those of its layers, and one of its own. */
 static int chain(struct warden *w, struct machine *m, int *fds, unsigned max, struct err *e)
 {
 	const struct warden_sandbox *s = m->sandbox;
 	unsigned below;
 	int r = 0;
 
-	if (s->layers)
-		r = vm_layer_disks(w, s->layer, s->layers, fds + 1, max - 2, e);
+	if (vm_disks(s))
+		r = vm_layer_disks(w, s->layer + s->vm->stack, vm_disks(s), fds + 1, max - 2, e);
 	if (r < 0)
 		return r;
 	fds[0] = m->template->disk;
@@ -318,9 +320,9 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 		return err_set(e, ERR_INTERNAL, -EIO, "draw random numbers");
 	if (m->role == VM_CLONE)
 		msg.go.flags |= VM_GO_FRESH;
-	if (s->layers && !(s->flags & SPEC_MEMORY))
+	if (vm_disks(s) && !(s->flags & SPEC_MEMORY))
 		msg.go.flags |= VM_GO_DROP;
-	for (uint32_t i = 0; s->layers && i < m->spec.ntmpfs; i++)
+	for (uint32_t i = 0; vm_disks(s) && i < m->spec.ntmpfs; i++)
 		if (!strcmp(m->spec.tmpfs[i].path, SPEC_SECRETS))
 			msg.go.flags |= VM_GO_SECRETS;
 	if (cgroup_stat(&w->env.cgroups, &s->blank.cgroup, &st.group) == 0)
@@ -329,9 +331,10 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
 	m->sock = pair[0];
-	/* What it is made of may have had another. */
-	r = m->spec.flags & SPEC_NET || s->layers ? vm_steer(m, m->spec.flags & SPEC_NET ? &m->spec.net : NULL, e) : 0;
-	/* From here on it may outlive us: who finds it before it is up ends it. */
+	/* The template or layers may have had another network. */
+	r = m->spec.flags & SPEC_NET || vm_disks(s) ? vm_steer(s, m->spec.flags & SPEC_NET ? &m->spec.net : NULL, e) :
+						      0;
+	/* From now on it may outlive this warden: the next one ends it if it is not up. */
 	if (r == 0 && w->env.persist)
 		r = sandbox_persist(w, s, e);
 	if (r == 0) {
@@ -350,7 +353,7 @@ void vm_last_words(const struct machine *m, char *ret, size_t size)
 	size_t k = 0;
 
 	ret[0] = '\0';
-	/* As much as a pipe holds, and not for as long as somebody writes. */
+	/* At most what a pipe holds, even if the writer continues. */
 	for (unsigned i = 0; more > 0 && i < LOG_READS; i++) {
 		char next[LOG_MAX];
 
@@ -369,7 +372,7 @@ void vm_last_words(const struct machine *m, char *ret, size_t size)
 	ret[k] = '\0';
 }
 
-/* Whether its agent could not even start cloche-vmm. */
+/* Whether its agent failed to start cloche-vmm at all. */
 static int jail_failed(const struct machine *m, struct err *e)
 {
 	uint8_t in[2048];

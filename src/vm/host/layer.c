@@ -5,9 +5,6 @@
 #include "layers/memory.h"
 #include "vm/host/host.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 static int open_layer(struct warden *w, const char *id)
 {
 	return sys_openat(w->env.layers, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -15,21 +12,10 @@ static int open_layer(struct warden *w, const char *id)
 
 static int open_disk(int layer, unsigned n)
 {
-	const struct open_how how = {
-		.flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
-	};
-	AUTO_CLOSE int fd = -1;
-	struct stat st;
 	char path[32];
 
 	snprintf(path, sizeof(path), "fs/%s/disk.%02u", layer_trees[0], n);
-	fd = sys_openat2(layer, path, &how);
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	return S_ISREG(st.st_mode) ? TAKE_FD(fd) : -EBADMSG;
+	return layer_open_file(layer, path);
 }
 
 int vm_layer_disks(struct warden *w, const char (*ids)[ID_SIZE], uint32_t n, int *ret, unsigned max, struct err *e)
@@ -51,11 +37,11 @@ int vm_layer_disks(struct warden *w, const char (*ids)[ID_SIZE], uint32_t n, int
 			ret[found++] = r;
 			k++;
 		}
-		/* There is at least one, and then no more. */
+		/* There is at least one disk; the first missing number is the end. */
 		if (r == -ENOENT && k)
 			r = 0;
 		if (r < 0)
-			err_sys(e, ERR_REFUSED, r, "layer '%s': its disks", ids[i]);
+			err_sys(e, WHY_DAMAGED, r, "layer '%s': its disks", ids[i]);
 	}
 	if (r < 0) {
 		fd_close_many(ret, found);
@@ -69,7 +55,7 @@ static int open_memory(struct warden *w, const char *id, const char *name, struc
 	AUTO_CLOSE int layer = open_layer(w, id);
 	int r = layer < 0 ? layer : memory_open(layer, name);
 
-	return r < 0 ? err_sys(e, ERR_REFUSED, r, "layer '%s': its memory", id) : r;
+	return r < 0 ? err_sys(e, WHY_DAMAGED, r, "layer '%s': its memory", id) : r;
 }
 
 int vm_layer_meta(struct warden *w, const char *id, struct err *e)

@@ -1,4 +1,4 @@
-/* Virtual machines that are up: what they use, groups of their execs, who speaks to them; finding them again. */
+/* Virtual machines that are up: usage, groups of execs, network; and finding them again after a restart. */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -18,10 +18,10 @@
 #define STAT_TRIES 100
 #define AGAIN_TRIES 20U
 #define AGAIN_MS 50
-#define SIDE_UNTOLD 3U /* of records from before it was written down */
+#define SIDE_UNTOLD 3U /* in records without this field */
 #define PAGE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-/* Of a size that nobody can change: cut off, our reading it would be the end of us. */
+/* Sealed to a fixed size: if it could be truncated, reading it would kill the warden. */
 int vm_stat_page(struct err *e)
 {
 	AUTO_CLOSE int fd = sys_memfd_create("stat", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -39,7 +39,7 @@ const struct vm_stat *vm_stat_map(int page)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-/* What it said last, also after its end. Nothing is decided by it but words. */
+/* The last figures of the guest, also after its end. They are only shown, and decide nothing. */
 static struct mux_stat said(const struct vm_stat *from)
 {
 	struct mux_stat ret = { 0 };
@@ -69,12 +69,12 @@ int vm_stat(struct warden *w, const struct warden_sandbox *s, struct warden_stat
 			.memory = g.memory,
 			.memory_peak = g.memory_peak,
 			.memory_files = g.memory_files,
-			/* The machine itself, too: it has a limit of its own. */
+			/* Kills of the jail's group as well: it has a limit of its own. */
 			.oom_kills = g.oom_kills + jail.oom_kills,
 			.pids = g.pids,
 			.pids_peak = g.pids_peak,
 			.pids_refused = g.pids_refused,
-			/* As this host counts it: of emulation, too, since that is what it costs. */
+			/* As this host counts it: including emulation, since that is what it costs. */
 			.cpu_usec = jail.cpu_usec > base ? jail.cpu_usec - base : 0,
 			.throttled_usec = jail.throttled_usec,
 			.io_bytes = g.io_bytes,
@@ -97,7 +97,7 @@ int vm_group_fd(uint32_t number, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make an exec group") : TAKE_FD(fd);
 }
 
-/* It is made in there, when its exec comes. */
+/* The guest makes the group when its exec comes. */
 int vm_group(struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e)
 {
 	const uint32_t number = s->vm->group + 1 ? s->vm->group + 1 : 2;
@@ -110,17 +110,18 @@ int vm_group(struct warden_sandbox *s, uint32_t *ret, int *ret_fd, struct err *e
 	return 0;
 }
 
-int vm_group_say(struct warden_sandbox *s, enum vm_type type, uint32_t number, struct err *e)
+int vm_group_end(struct warden_sandbox *s, enum tier_group_end how, uint32_t number, struct err *e)
 {
+	const enum vm_type type = how == TIER_GROUP_KILL ? VM_GROUP_KILL : VM_GROUP_END;
 	const struct vm_msg m = { .version = VM_SIDE_VERSION, .type = type, .group.number = number };
 	int r = fd_send_now(s->vm->side, &m, sizeof(m), NULL, 0);
 
 	if (r == -EPIPE || r == -ECONNRESET)
-		return 0; /* with the machine all groups have ended */
+		return 0; /* the groups have ended with the machine */
 	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "connect to the virtual machine") : 0;
 }
 
-int vm_steer(const struct machine *m, const struct steer_rules *rules, struct err *e)
+int vm_steer(struct warden_sandbox *s, const struct steer_rules *rules, struct err *e)
 {
 	struct {
 		struct vm_msg m;
@@ -128,12 +129,13 @@ int vm_steer(const struct machine *m, const struct steer_rules *rules, struct er
 	} out = { .m = { .version = VM_SIDE_VERSION, .type = VM_STEER, .steer = { .on = rules != NULL } } };
 	int r;
 
-	static_assert(sizeof(out) == sizeof(out.m) + sizeof(out.rules) && sizeof(out.rules) <= VM_RULES_MAX, "one behind the other");
+	static_assert(sizeof(out) == sizeof(out.m) + sizeof(out.rules) && sizeof(out.rules) <= VM_RULES_MAX,
+		      "one behind the other");
 	if (rules) {
 		out.rules = *rules;
 		out.m.steer.len = sizeof(out.rules);
 	}
-	r = fd_send_now(m->side, &out, sizeof(out.m) + out.m.steer.len, NULL, 0);
+	r = fd_send_now(s->vm->side, &out, sizeof(out.m) + out.m.steer.len, NULL, 0);
 	if (r == -EAGAIN)
 		return err_set(e, ERR_CONFLICT, r,
 			       "the network of the sandbox was changed too often while it was paused");
@@ -159,19 +161,19 @@ int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 	return err_sys(e, ERR_LOST, r, "connect to the virtual machine");
 }
 
-int vm_run_again(const struct machine *m, struct err *e)
+int vm_run_again(struct warden_sandbox *s, struct err *e)
 {
 	const struct vm_msg msg = { .version = VM_SIDE_VERSION, .type = VM_GO_ON };
 	int r = -EAGAIN;
 
-	/* What it was told while it was paused may fill its socket: it reads now. */
+	/* Messages that were sent while it was paused may fill its socket: it reads them now. */
 	for (unsigned i = 0; r == -EAGAIN && i < AGAIN_TRIES; i++) {
-		r = fd_send_now(m->side, &msg, sizeof(msg), NULL, 0);
+		r = fd_send_now(s->vm->side, &msg, sizeof(msg), NULL, 0);
 		if (r == -EAGAIN)
-			poll(&(struct pollfd){ .fd = m->side, .events = POLLOUT }, 1, AGAIN_MS);
+			poll(&(struct pollfd){ .fd = s->vm->side, .events = POLLOUT }, 1, AGAIN_MS);
 	}
 	if (r == -EPIPE || r == -ECONNRESET)
-		return 0; /* it has ended: who waits for that says so */
+		return 0; /* it has ended, which is reported elsewhere */
 	return r < 0 ? err_sys(e, ERR_CONFLICT, r, "connect to the virtual machine") : 0;
 }
 
@@ -204,7 +206,8 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 			       "it is ended",
 			       side < VM_SIDE_VERSION ? "an older" : "a newer");
 	{
-		struct sandbox_spec spec = { .tenant = rec->spec_tenant, .flags = rec->spec_flags,
+		struct sandbox_spec spec = { .tenant = rec->spec_tenant,
+					     .flags = rec->spec_flags,
 					     .limits = { .memory = rec->memory, .disk = rec->disk } };
 
 		m = s->vm = vm_machine_new(&spec);
@@ -212,10 +215,11 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	if (!m)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
 	m->sandbox = s;
+	m->stack = vm_stack(w, s);
 	m->role = rec->vm.cold ? VM_COLD : VM_CLONE;
 	m->stage = VM_RUNS;
 	m->cpu_base = rec->vm_cpu_base;
-	/* Whatever numbers the last warden gave, these are later ones. */
+	/* Higher than all numbers that the last warden gave. */
 	m->group = 0x40000000U | (uint32_t)(clock_mono_ns() >> 20 & 0x3fffffffU);
 	r = vm_own_find(w, s, &rec->vm);
 	if (r == 0)

@@ -1,7 +1,7 @@
 /*
- * How a virtual machine is made: its image is looked at, its template is found or booted, the memory of its layers is put
- * together, a clone is started in a jail, told who it is, and then it is somebody's. Each step goes on when what it waits
- * for is done; whatever fails ends the machine, and who asked hears why.
+ * How a virtual machine is made: its image is checked, its template is found or booted, the memory of its layers is
+ * assembled, a clone is started in a jail and gets its identity, and then it is handed out. Each step starts when what
+ * it waits for is done; any failure ends the machine and is reported to the caller.
  */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
@@ -21,11 +21,11 @@
 #define SECOND 1000000000ULL
 #define BOOT_NS (120 * SECOND)
 #define CLONE_NS (30 * SECOND)
-#define LOOKED_NS (60 * SECOND) /* for so long an image is believed to be as it was, */
-#define AGAIN_NS (20 * SECOND) /* and from then on looked at again behind the scenes */
+#define LOOKED_NS (60 * SECOND) /* how long a check of an image is valid, */
+#define AGAIN_NS (20 * SECOND) /* and after which it is repeated in the background */
 #define PICTURES_MAX 32U
-#define READY_KINDS 4U /* of machines that are kept ready for one tenant */
-#define SELDOM 15 /* seconds */
+#define READY_KINDS 4U /* kinds of machines that are kept prebuilt for one tenant */
+#define SELDOM 15 /* seconds between ticks */
 
 int vm_open(struct warden *w, struct err *e)
 {
@@ -90,7 +90,7 @@ void vm_free(struct warden *w)
 	w->vms = NULL;
 }
 
-/* Every second while one is in the making, seldom while one is there; at once when something is to be told. */
+/* Ticks every second while a machine is in the making, else seldom; at once when there is a result to report. */
 void vm_tick(struct vms *v)
 {
 	struct itimerspec t = { .it_interval.tv_sec = v->templates || v->machines ? SELDOM : 0 };
@@ -131,7 +131,7 @@ void vm_leave(struct warden *w, struct warden_sandbox *s)
 		m->work->machine = NULL;
 	if (m->side >= 0 && w->vms)
 		epoll_ctl(w->vms->epoll, EPOLL_CTL_DEL, m->side, NULL);
-	/* One that is kept goes on without us, and needs them. */
+	/* A persistent machine continues without the warden, and needs its disks. */
 	if (!s->blank.recorded || m->ends)
 		vm_own_remove_all(w, m);
 	vm_template_drop(m->template);
@@ -171,7 +171,7 @@ void vm_fail(struct warden *w, struct machine *m, int r, const struct err *e)
 	vm_tick(w->vms);
 }
 
-/* One that nobody waits for just goes. */
+/* A machine without a caller is only removed. */
 void vm_give_up(struct warden *w, struct machine *m, int r, struct err *e)
 {
 	if (m->trial) {
@@ -199,7 +199,7 @@ void vm_loads(struct warden *w, struct machine *m, uint64_t ns)
 
 /* --- the image --- */
 
-/* Somebody is on the way from it to a template. */
+/* Whether a machine or template still needs it. */
 static bool picture_used(const struct vms *v, const struct vm_picture *p)
 {
 	for (const struct machine *m = v->machines; m; m = m->next)
@@ -208,7 +208,16 @@ static bool picture_used(const struct vms *v, const struct vm_picture *p)
 	return p->work != NULL;
 }
 
-/* The one that was looked at longest ago goes: anybody may name images, also such as there are none. */
+static void picture_free(struct vms *v, struct vm_picture *p)
+{
+	for (struct machine *m = v->machines; m; m = m->next)
+		m->picture = m->picture == p ? NULL : m->picture;
+	fd_close(p->root);
+	fd_close(p->usr);
+	free(p);
+}
+
+/* Forgets the picture with the oldest check: requests may name any number of images, even missing ones. */
 static bool picture_forget(struct vms *v)
 {
 	struct vm_picture **oldest = NULL, *p;
@@ -220,11 +229,7 @@ static bool picture_forget(struct vms *v)
 		return false;
 	p = *oldest;
 	*oldest = p->next;
-	for (struct machine *m = v->machines; m; m = m->next)
-		m->picture = m->picture == p ? NULL : m->picture;
-	fd_close(p->root);
-	fd_close(p->usr);
-	free(p);
+	picture_free(v, p);
 	return true;
 }
 
@@ -254,8 +259,24 @@ static struct vm_picture *picture_get(struct warden *w, const char *path, struct
 	return p;
 }
 
-static int picture_look(struct warden *w, struct vm_picture *p, struct err *e)
+void vm_picture_drop(struct warden *w, const char *key)
 {
+	struct vms *v = w->vms;
+	struct vm_picture **at = &v->pictures, *p;
+
+	while (*at && strcmp((*at)->path, key))
+		at = &(*at)->next;
+	p = *at;
+	if (!p || picture_used(v, p))
+		return;
+	*at = p->next;
+	picture_free(v, p);
+}
+
+/* Looks at the image of @m. */
+static int picture_look(struct warden *w, const struct machine *m, struct err *e)
+{
+	struct vm_picture *p = m->picture;
 	const bool host = !strcmp(p->path, "host");
 	struct vm_work *x;
 	int r;
@@ -265,7 +286,11 @@ static int picture_look(struct warden *w, struct vm_picture *p, struct err *e)
 	x = vm_work_new(VM_PICTURE, e);
 	if (!x)
 		return -ENOMEM;
-	if (host) {
+	if (!strcmp(m->spec.image, SPEC_SCRATCH)) {
+		r = vm_stack_look(w, m->sandbox, x, e);
+		p->layered = true;
+		memcpy(p->root_id, x->root_id, sizeof(p->root_id));
+	} else if (host) {
 		r = x->root = sys_fcntl(w->env.image.root, F_DUPFD_CLOEXEC, 3);
 		if (r >= 0)
 			r = x->usr = sys_fcntl(w->env.image.usr, F_DUPFD_CLOEXEC, 3);
@@ -318,13 +343,13 @@ static int wait_template(struct warden *w, struct machine *m, const uint8_t key[
 	return 0;
 }
 
-/* One that stands ready and is what @m is to be. */
+/* Finds a prebuilt machine that fits @m. */
 static struct machine *find_ready(struct warden *w, const struct machine *m)
 {
 	for (struct machine *x = w->vms->machines; x; x = x->next) {
 		if (x->stage != VM_STANDS || x->wanted || x->template != m->template || x->dead ||
-		    x->spec.limits.cpu_milli != m->spec.limits.cpu_milli || x->spec.limits.io_bps != m->spec.limits.io_bps ||
-		    x->sandbox->tenant != m->sandbox->tenant)
+		    x->spec.limits.cpu_milli != m->spec.limits.cpu_milli ||
+		    x->spec.limits.io_bps != m->spec.limits.io_bps || x->sandbox->tenant != m->sandbox->tenant)
 			continue;
 		return x;
 	}
@@ -334,7 +359,7 @@ static struct machine *find_ready(struct warden *w, const struct machine *m)
 void vm_let_go(struct warden *w, struct machine *m)
 {
 	struct err e = { 0 };
-	/* Its rules may be others than those it was made ready with. */
+	/* Its network rules may differ from those that it was prebuilt with. */
 	int r = net_fit(w, &m->sandbox->blank, &m->spec, &e);
 
 	m->stage = VM_GOES;
@@ -347,7 +372,7 @@ void vm_let_go(struct warden *w, struct machine *m)
 		vm_tick(w->vms);
 }
 
-/* @m becomes what @x is: @m's sandbox is what is known to who asked, so the machine moves there. */
+/* Moves the prebuilt machine @x into @m, since callers know @m's sandbox. */
 static void take_ready(struct warden *w, struct machine *m, struct machine *x)
 {
 	struct warden_sandbox *s = m->sandbox, *from = x->sandbox;
@@ -355,10 +380,11 @@ static void take_ready(struct warden *w, struct machine *m, struct machine *x)
 	x->spec = m->spec;
 	x->tag = m->tag;
 	x->wanted = true;
+	x->stack = m->stack;
 	s->blank = from->blank;
 	s->root = from->root;
 	s->receipt = from->receipt;
-	s->handle = from->handle; /* its disk is called by it */
+	s->handle = from->handle; /* its disk has this in its name */
 	s->vm = x;
 	x->sandbox = s;
 	blank_init(&from->blank);
@@ -381,7 +407,7 @@ static int start_flatten(struct warden *w, struct machine *m, struct err *e)
 	x->ram = sys_fcntl(m->template->ram, F_DUPFD_CLOEXEC, 3);
 	if (x->ram < 0)
 		r = err_sys(e, ERR_EXHAUSTED, x->ram, "open a template's memory");
-	for (uint32_t i = 0; r == 0 && i < s->layers; i++) {
+	for (uint32_t i = m->stack; r == 0 && i < s->layers; i++) {
 		r = vm_layer_pages(w, s->layer[i], e);
 		if (r >= 0) {
 			x->pages[x->npages++] = r;
@@ -399,7 +425,7 @@ static int start_flatten(struct warden *w, struct machine *m, struct err *e)
 	return 0;
 }
 
-/* A layer's state goes on only where it came from: what a template's own says must be what the layer's says. */
+/* A layer's state can only be resumed on the same base: the template's state must name what the layer's names. */
 static int same_ground(const struct machine *m, int meta, struct err *e)
 {
 	struct vm_meta mine, theirs;
@@ -418,7 +444,8 @@ static int same_ground(const struct machine *m, int meta, struct err *e)
 		r = meta_head(m->template->meta, &theirs, e);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts); i++)
 		if (memcmp(parts[i].a, parts[i].b, SHA256_SIZE))
-			r = err_set(e, ERR_REFUSED, -ESTALE, "this checkpoint was made with another %s than its template", parts[i].what);
+			r = err_set(e, WHY_MADE_ELSEWHERE, -ESTALE,
+				    "this checkpoint was made with another %s than its template", parts[i].what);
 	return r;
 }
 
@@ -430,8 +457,8 @@ static int load(struct warden *w, struct machine *m, struct err *e)
 	int r;
 
 	m->role = VM_CLONE;
-	/* Opened anew: who reads it has a place in it of its own. */
-	if (s->layers) {
+	/* Opened anew: each reader needs a file offset of its own. */
+	if (vm_disks(s)) {
 		r = meta = vm_layer_meta(w, s->layer[s->layers - 1], e);
 		if (r >= 0)
 			r = same_ground(m, meta, e);
@@ -458,7 +485,7 @@ void vm_go_on(struct warden *w, struct machine *m)
 	struct err e = { 0 };
 	int r;
 
-	if (s->layers && m->ram < 0) {
+	if (vm_disks(s) && m->ram < 0) {
 		int flat = vm_flat_find(w->vms, s->layer[s->layers - 1]);
 
 		if (flat >= 0)
@@ -470,7 +497,7 @@ void vm_go_on(struct warden *w, struct machine *m)
 			return;
 		}
 	}
-	x = s->layers || !m->wanted ? NULL : find_ready(w, m);
+	x = vm_disks(s) || !m->wanted ? NULL : find_ready(w, m);
 	if (x) {
 		take_ready(w, m, x);
 		return;
@@ -491,7 +518,7 @@ int vm_looked(struct warden *w, struct machine *m, struct err *e)
 		m->stage = VM_TRIES;
 		return 0;
 	}
-	if (w->vms->cold && !m->sandbox->layers)
+	if (w->vms->cold && !vm_disks(m->sandbox))
 		return vm_boot_cold(w, m, e);
 	r = vm_identity(id, e);
 	if (r < 0)
@@ -500,7 +527,7 @@ int vm_looked(struct warden *w, struct machine *m, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "find a template") : wait_template(w, m, key, e);
 }
 
-/* What a layer says it stands on; and the size must be the one it was made with. */
+/* Reads which template a layer is based on; its size must match as well. */
 static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZE], struct err *e)
 {
 	const struct warden_sandbox *s = m->sandbox;
@@ -514,12 +541,10 @@ static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZ
 	r = meta_head(fd, &meta, e);
 	if (r < 0)
 		return err_wrap(e, r, "layer '%s'", id);
-	if (meta.memory_mib != m->spec.limits.memory / MIB || meta.cpus != vm_cpus(&m->spec.limits)) {
-		err_set(e, ERR_REFUSED, -EINVAL, "layer '%s': of a virtual machine with %uM and %u CPUs", id,
-			meta.memory_mib, meta.cpus);
-		err_remedy(e, "request the same memory and cpus");
-		return -EINVAL;
-	}
+	if (meta.memory_mib != m->spec.limits.memory / MIB || meta.cpus != vm_cpus(&m->spec.limits))
+		return err_advise(e, WHY_MADE_ELSEWHERE, -EINVAL, "request the same memory and cpus",
+				  "layer '%s': of a virtual machine with %uM and %u CPUs", id, meta.memory_mib,
+				  meta.cpus);
 	m->accel = (enum vm_accel)meta.accel;
 	r = vm_accel_fits(w, m->accel, e);
 	if (r < 0)
@@ -531,28 +556,34 @@ static int layer_key(struct warden *w, struct machine *m, uint8_t ret[SHA256_SIZ
 int vm_begin(struct warden *w, struct machine *m, struct err *e)
 {
 	const uint64_t now = clock_mono_ns();
+	char image[SPEC_PATH];
 	uint8_t key[SHA256_SIZE];
 	int r;
 
-	if (m->sandbox->layers && !w->vms->accel) {
+	if (vm_disks(m->sandbox) && !w->vms->accel) {
 		m->stage = VM_TRIES;
 		return 0;
 	}
-	if (m->sandbox->layers) {
+	if (vm_disks(m->sandbox)) {
 		r = layer_key(w, m, key, e);
 		return r < 0 ? r : wait_template(w, m, key, e);
 	}
-	m->picture = picture_get(w, m->spec.image, e);
+	snprintf(image, sizeof(image), "%s", m->spec.image);
+	if (m->stack)
+		vm_stack_key(m->sandbox->layer[m->stack - 1], image);
+	m->picture = picture_get(w, image, e);
 	if (!m->picture)
 		return -ENOMEM;
+	if (m->picture->looked && m->picture->layered)
+		return vm_looked(w, m, e);
 	if (m->picture->looked && now < m->picture->looked + LOOKED_NS) {
-		/* A look behind the scenes that fails tells the next who asks. */
+		/* A failing check in the background is reported to the next request. */
 		if (now > m->picture->looked + AGAIN_NS)
-			picture_look(w, m->picture, NULL);
+			picture_look(w, m, NULL);
 		return vm_looked(w, m, e);
 	}
 	m->stage = VM_LOOKS;
-	return picture_look(w, m->picture, e);
+	return picture_look(w, m, e);
 }
 
 int vm_new_machine(struct warden *w, const struct sandbox_spec *spec, struct warden_sandbox **ret, struct err *e)
@@ -570,6 +601,8 @@ int vm_new_machine(struct warden *w, const struct sandbox_spec *spec, struct war
 	s->tier = &vm_tier;
 	s->vm->sandbox = s;
 	s->vm->accel = w->vms->accel;
+	s->vm->stack = vm_stack(w, s);
+	s->vm->spec.layers = 0;
 	list(w->vms, s->vm);
 	if (w->layers)
 		layers_hold(w->layers, s->layer, s->layers);
@@ -582,10 +615,8 @@ int vm_create(struct warden *w, const struct sandbox_spec *spec, struct warden_s
 	struct warden_sandbox *s;
 	int r = vm_ready(e);
 
-	if (r == 0 && w->env.rootless) {
-		r = err_set(e, ERR_UNSUPPORTED, -EPERM, "needs root in this version");
-		err_remedy(e, "run as root");
-	}
+	if (r == 0 && w->env.rootless)
+		r = err_advise(e, ERR_UNSUPPORTED, -EPERM, "run as root", "needs root in this version");
 	if (r == 0)
 		r = vm_fits(&spec->limits, e);
 	if (r < 0)
@@ -617,8 +648,8 @@ static bool is_spare(const struct machine *x)
 }
 
 /*
- * Those kept ready are in nobody's quota: of one tenant there are a few, whatever it asks for; for another kind the one that
- * stood longest goes. True: there may be one more.
+ * Prebuilt machines are in no quota: a tenant has at most READY_KINDS, and for another kind the oldest is dropped.
+ * True: there is room for one more.
  */
 static bool make_room(struct warden *w, const struct machine *like)
 {
@@ -650,7 +681,7 @@ void vm_keep_ready(struct warden *w, const struct machine *like)
 	struct warden_sandbox *s;
 	struct err e = { 0 };
 
-	if (like->role != VM_CLONE || like->sandbox->layers || w->env.one_shot || like->template->state != VM_T_READY)
+	if (like->role != VM_CLONE || vm_disks(like->sandbox) || w->env.one_shot || like->template->state != VM_T_READY)
 		return;
 	if (!make_room(w, like) || vm_new_machine(w, &like->spec, &s, &e) < 0)
 		return;

@@ -1,11 +1,12 @@
 /*
- * Templates: machines that were booted once, made their sandbox and stopped. A machine of the same kind is a clone of one:
- * it shares its memory and disk until it writes. They are kept in a folder of their own, "t-KEY", and never shared between
- * tenants. One boots, all others of its kind wait.
+ * Templates: machines that were booted once, made their sandbox and stopped. A machine of the same kind is a clone of
+ * one: it shares its memory and disk until it writes. They are kept in a folder of their own, "t-KEY", and never shared
+ * between tenants. One machine boots it, all others of its kind wait.
  */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "layers/tree.h"
@@ -14,7 +15,6 @@
 #include "vm/host/tier.h"
 #include "vm/vmm/meta.h"
 
-#include <dirent.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -22,16 +22,16 @@
 
 #define KEY_DIGITS 32
 #define OLD_SECONDS (30LL * 24 * 3600)
-#define TEMPLATES_MAX 16U /* on the disk, that nothing stands on */
-#define STORED_MAX 4U /* then those on the disk are looked through */
-/* Whatever differs in a spec is another template, and no quota counts them: so a tenant has so many at a time, */
-#define MAKING_MAX 8U /* looked for or booted; */
-#define IDLE_MAX 4U /* in memory, that no machine uses */
-#define IDLE_NS (300ULL * 1000000000ULL) /* then its memory is given back */
+#define TEMPLATES_MAX 16U /* unused ones on the disk */
+#define STORED_MAX 4U /* new ones after which those on the disk are swept */
+/* Each different spec needs another template, and no quota counts them: so the number per tenant is limited, */
+#define MAKING_MAX 8U /* searched for or booted; */
+#define IDLE_MAX 4U /* in memory, without machines */
+#define IDLE_NS (300ULL * 1000000000ULL) /* after which its memory is freed */
 #define BOOT_NS (120ULL * 1000000000ULL)
 
-int vm_key(const struct sandbox_spec *spec, enum vm_accel accel, const uint8_t id[SHA256_SIZE], const uint8_t root[SHA256_SIZE],
-	   const uint8_t usr[SHA256_SIZE], uint8_t ret[SHA256_SIZE])
+int vm_key(const struct sandbox_spec *spec, enum vm_accel accel, const uint8_t id[SHA256_SIZE],
+	   const uint8_t root[SHA256_SIZE], const uint8_t usr[SHA256_SIZE], uint8_t ret[SHA256_SIZE])
 {
 	static const char what[] = "cloche template 1";
 	AUTO_FREE struct sandbox_spec *guest = calloc(2, sizeof(*guest));
@@ -40,7 +40,7 @@ int vm_key(const struct sandbox_spec *spec, enum vm_accel accel, const uint8_t i
 
 	if (!guest)
 		return -ENOMEM;
-	/* Without whatever is behind the ends of its texts. */
+	/* Without the bytes after the ends of its texts. */
 	vm_guest_spec(spec, &guest[1]);
 	spec_put(&guest[1], &guest[0]);
 	sha256_init(&s);
@@ -134,16 +134,17 @@ static int check_making(const struct vms *v, uint64_t tenant, struct err *e)
 		n += t->tenant == tenant && (t->work || t->boots);
 	if (n < MAKING_MAX)
 		return 0;
-	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%u other kinds of virtual machines are starting for this tenant", n);
-	err_remedy(e, "try again when they are ready, or request virtual machines of fewer sizes");
-	return -EAGAIN;
+	return err_advise(e, ERR_EXHAUSTED, -EAGAIN,
+			  "try again when they are ready, or request virtual machines of fewer sizes",
+			  "%u other kinds of virtual machines are starting for this tenant", n);
 }
 
 struct vm_template *vm_template_get(struct warden *w, uint64_t tenant, const uint8_t key[SHA256_SIZE], struct err *e)
 {
 	struct vm_template *t = vm_template_hold(w, tenant, key, e);
 
-	if (t && t->state == VM_T_LOOKS && !t->work && (check_making(w->vms, tenant, e) < 0 || start_look(w, t, e) < 0)) {
+	if (t && t->state == VM_T_LOOKS && !t->work &&
+	    (check_making(w->vms, tenant, e) < 0 || start_look(w, t, e) < 0)) {
 		t->users--;
 		return NULL;
 	}
@@ -158,7 +159,7 @@ void vm_template_drop(struct vm_template *t)
 	t->users--;
 }
 
-/* What was made for its boot. */
+/* Closes what was made for its boot. */
 static void drop_held(struct vm_template *t)
 {
 	if (!t->work || !t->work->held)
@@ -180,15 +181,18 @@ void vm_template_fail(struct warden *w, struct vm_template *t, int r, const stru
 	if (boots)
 		sandbox_end(w, boots, NULL);
 	drop_held(t);
-	/* Who waited still counts until it is told. Machines of an earlier warden stand on it: its key goes into their layers. */
+	/*
+	 * Waiting machines count as users until they are notified. Machines of an earlier warden are based on it: its
+	 * key goes into their layers.
+	 */
 	t->state = VM_T_LOOKS;
 }
 
-/* The first of those who wait says what it is to be; templates have no layers. */
+/* The first waiting machine defines it; templates have no layers. */
 static struct machine *first_waiting(struct warden *w, const struct vm_template *t)
 {
 	for (struct machine *m = w->vms->machines; m; m = m->next)
-		if (m->template == t && m->stage == VM_WAITS && !m->sandbox->layers)
+		if (m->template == t && m->stage == VM_WAITS && !vm_disks(m->sandbox))
 			return m;
 	return NULL;
 }
@@ -198,12 +202,10 @@ static int start_new(struct warden *w, struct vm_template *t, struct err *e)
 	const struct machine *m = first_waiting(w, t);
 	struct vm_work *x;
 
-	if (!m) {
-		err_set(e, ERR_REFUSED, -ENOENT, "the template that this checkpoint is based on is missing (%s)",
-			t->name);
-		err_remedy(e, "restore the folder of templates from a copy if there is one");
-		return -ENOENT;
-	}
+	if (!m)
+		return err_advise(e, WHY_DAMAGED, -ENOENT,
+				  "restore the folder of templates from a copy if there is one",
+				  "the template that this checkpoint is based on is missing (%s)", t->name);
 	x = vm_work_new(VM_NEW, e);
 	if (!x)
 		return -ENOMEM;
@@ -221,7 +223,7 @@ static int start_new(struct warden *w, struct vm_template *t, struct err *e)
 	return 0;
 }
 
-/* A machine of its own, which nobody hears of. */
+/* Boots it in a machine of its own, which no caller sees. */
 static int boot(struct warden *w, struct vm_template *t, const struct machine *like, struct vm_work *x, struct err *e)
 {
 	struct warden_sandbox *s;
@@ -242,7 +244,7 @@ static int boot(struct warden *w, struct vm_template *t, const struct machine *l
 	m->stage = VM_FORMATS;
 	m->picture = like->picture;
 	m->template = t;
-	/* It has no one to talk to yet, and no say in who it will be. */
+	/* It has no connections yet, and its limits are set for each clone. */
 	m->spec.limits.io_bps = 0;
 	r = vm_jail(w, m, e);
 	if (r == 0)
@@ -260,7 +262,10 @@ static int boot(struct warden *w, struct vm_template *t, const struct machine *l
 	return 0;
 }
 
-/* A look at the image behind the scenes may have found another meanwhile, or programs were replaced: then it is not its key's. */
+/*
+ * A background check may have found another image meanwhile, or programs were replaced: then the template does not
+ * match its key.
+ */
 static int still_same(const struct vm_template *t, const struct machine *like, struct err *e)
 {
 	uint8_t id[SHA256_SIZE], key[SHA256_SIZE];
@@ -273,9 +278,8 @@ static int still_same(const struct vm_template *t, const struct machine *like, s
 		return err_sys(e, ERR_EXHAUSTED, r, "find a template");
 	if (!memcmp(key, t->key, sizeof(key)))
 		return 0;
-	err_set(e, ERR_CONFLICT, -ESTALE, "the image or the programs were changed while a template was made from them");
-	err_remedy(e, "try again");
-	return -ESTALE;
+	return err_advise(e, ERR_CONFLICT, -ESTALE, "try again",
+			  "the image or the programs were changed while a template was made from them");
 }
 
 static void took_over(struct vm_template *t, struct vm_work *x)
@@ -307,7 +311,7 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	struct err e = { 0 };
 
 	vm_accel_ran(w, m);
-	/* What VM_NEW made is what VM_STORE keeps. */
+	/* VM_STORE stores the files that VM_NEW made. */
 	sandbox_end(w, TAKE_PTR(t->boots), NULL);
 	if (!x || t->state != VM_T_BOOTS) {
 		vm_template_fail(w, t, err_set(&e, ERR_INTERNAL, -EPROTO, "a template was made without a request"), &e);
@@ -322,7 +326,7 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	workers_add(w->workers, &x->work);
 }
 
-/* What it boots with is made. */
+/* Continues when what it boots with is made. */
 static int formatted(struct warden *w, struct vm_template *t, struct vm_work *x, struct err *e)
 {
 	const struct machine *like = first_waiting(w, t);
@@ -332,7 +336,7 @@ static int formatted(struct warden *w, struct vm_template *t, struct vm_work *x,
 		r = err_set(e, ERR_CONFLICT, -ECANCELED, "no request waits for this template any longer");
 	else
 		r = still_same(t, like, e);
-	/* The image goes into the template, whatever becomes of its cache. */
+	/* The image is put into the template, since its cache may be swept. */
 	if (r == 0) {
 		r = x->root = sys_fcntl(like->picture->root, F_DUPFD_CLOEXEC, 3);
 		if (r >= 0 && like->picture->usr >= 0)
@@ -343,12 +347,12 @@ static int formatted(struct warden *w, struct vm_template *t, struct vm_work *x,
 		tree_remove(x->dir, x->part);
 		return r;
 	}
-	t->work = x; /* until it has booted */
+	t->work = x; /* kept until it has booted */
 	x->held = true;
 	return 0;
 }
 
-/* The work that a template waits for is over. */
+/* Handles the end of the work that a template waits for. */
 static int worked(struct warden *w, struct vm_template *t, struct vm_work *x, struct err *e)
 {
 	switch (x->task) {
@@ -378,6 +382,8 @@ static int worked(struct warden *w, struct vm_template *t, struct vm_work *x, st
 		break;
 	case VM_PICTURE:
 	case VM_FLATTEN:
+	case VM_KNOWN:
+	case VM_REMEMBER:
 		break;
 	}
 	*e = x->e;
@@ -391,7 +397,7 @@ void vm_template_worked(struct warden *w, struct vm_work *x)
 	int r;
 
 	if (!t) {
-		/* What it boots with; and who could not lock the folder never had it. */
+		/* Keeps what it boots with; a task that could not lock the folder has nothing. */
 		if (x->task == VM_NEW && x->result == 0 && !x->found)
 			tree_remove(x->dir, x->part);
 		vm_work_free(x);
@@ -427,7 +433,7 @@ int vm_store_open(const char *path, char *ret_path, size_t size, struct err *e)
 	return layers_open_dir(ret_path, e);
 }
 
-/* Whether a machine that lives has this disk: "d-HANDLE.N". */
+/* Whether a live machine has this disk: "d-HANDLE.N". */
 static bool disk_used(const struct warden *w, const char *name)
 {
 	unsigned long long handle;
@@ -437,14 +443,14 @@ static bool disk_used(const struct warden *w, const char *name)
 	for (const struct warden_sandbox *s = w->alive; s; s = s->next)
 		if (s->handle == handle)
 			return true;
-	/* In the making, or kept ready: nobody knows them yet. */
+	/* Machines in the making and prebuilt ones are in no other list yet. */
 	for (const struct machine *m = w->vms->machines; m; m = m->next)
 		if (m->sandbox->handle == handle)
 			return true;
 	return false;
 }
 
-/* Whether a template that is in use has this name, or a layer is of a machine that was a clone of it. */
+/* Whether a template in use has this name, or a layer's machine was a clone of it. */
 static bool stood_on(struct warden *w, const char *name)
 {
 	uint8_t key[KEY_DIGITS / 2];
@@ -477,7 +483,7 @@ static bool is_part(const char *name)
 	return n > 5 && !strcmp(name + n - 5, ".part");
 }
 
-/* When a template was last used; 0: @name is none, or is gone. */
+/* When a template was last used; 0: @name is not a template, or is gone. */
 static int64_t used_at(int dir, const char *name)
 {
 	struct stat st;
@@ -487,7 +493,7 @@ static int64_t used_at(int dir, const char *name)
 	return (int64_t)st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
 }
 
-/* Since when the newest TEMPLATES_MAX were used. 0: there are no more than that. */
+/* The time of use of the oldest among the newest TEMPLATES_MAX. 0: there are no more than that. */
 static int64_t newest_since(int dir, DIR *d)
 {
 	int64_t top[TEMPLATES_MAX] = { 0 };
@@ -510,17 +516,14 @@ static int64_t newest_since(int dir, DIR *d)
 void vm_store_sweep(struct warden *w)
 {
 	const int dir = w->vms->dir;
-	int fd = sys_openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	const int64_t old = (time(NULL) - OLD_SECONDS) * 1000000000LL;
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	DIR *d = dir_list(dir);
 	struct dirent *x;
 	int64_t since;
 
 	w->vms->stored = 0;
-	if (!d) {
-		fd_close(fd);
+	if (!d)
 		return;
-	}
 	since = newest_since(dir, d);
 	while ((x = readdir(d))) {
 		const char *name = x->d_name;
@@ -530,6 +533,8 @@ void vm_store_sweep(struct warden *w)
 			sys_unlinkat(dir, name, 0);
 		else if (!strncmp(name, "t-", 2) && is_part(name))
 			sweep_part(dir, name);
+		else if (vm_stack_unused(w, name))
+			sys_unlinkat(dir, name, 0);
 		else if (at && (at < old || at < since) && !stood_on(w, name))
 			tree_remove(dir, name);
 	}
@@ -541,7 +546,7 @@ static bool idle(const struct vm_template *t)
 	return !t->users && !t->work && !t->boots;
 }
 
-/* Whether its tenant has enough that were used later. */
+/* Whether its tenant has enough templates that were used later. */
 static bool outnumbered(const struct vms *v, const struct vm_template *t)
 {
 	unsigned n = 0;
@@ -551,7 +556,7 @@ static bool outnumbered(const struct vms *v, const struct vm_template *t)
 	return n >= IDLE_MAX;
 }
 
-/* Memory of those that nobody has used for a while. */
+/* Frees the memory of templates that were unused for a while. */
 void vm_templates_idle(struct vms *v, uint64_t now)
 {
 	struct vm_template *next;

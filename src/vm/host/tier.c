@@ -1,4 +1,4 @@
-/* The VM tier as a table: a sandbox is a jail, and a machine in it (host.h). */
+/* The VM tier's table: a sandbox is a jail with a machine in it (host.h). */
 #include "vm/host/tier.h"
 #include "base/base.h"
 #include "base/log.h"
@@ -7,7 +7,24 @@
 
 #include <unistd.h>
 
-/* What the last warden left half-made goes, also when no machine is ever asked for again. */
+#define MEMORY_MIN (96 * MIB)
+#define DISK_MIN (16 * MIB)
+
+static int check_spec(const struct sandbox_spec *s, struct err *e)
+{
+	if (s->nmounts)
+		return err_advise(e, ERR_UNSUPPORTED, -EOPNOTSUPP,
+				  "leave the mounts out and copy the files, or use isolation 'container'",
+				  "isolation 'vm': folders of the host cannot be mounted");
+	if (s->limits.memory < MEMORY_MIN)
+		return err_set(e, ERR_INVALID, -EINVAL, "memory: a virtual machine needs at least %lluM",
+			       (unsigned long long)(MEMORY_MIN / MIB));
+	if (s->limits.disk && s->limits.disk < DISK_MIN)
+		return err_set(e, ERR_INVALID, -EINVAL, "disk: a virtual machine needs at least 16M");
+	return 0;
+}
+
+/* Removes what the last warden left half-made, even if no machine is requested any more. */
 static void open_store(struct warden *w)
 {
 	struct err e = { 0 };
@@ -39,11 +56,6 @@ static void record_machine(const struct warden_sandbox *s, struct record *rec, i
 	more[1] = s->vm->page;
 }
 
-static int run_again(struct warden_sandbox *s, struct err *e)
-{
-	return vm_run_again(s->vm, e);
-}
-
 static void set_tag(struct warden_sandbox *s, void *tag)
 {
 	s->vm->tag = tag;
@@ -54,54 +66,40 @@ static int *machine_sock(const struct warden_sandbox *s)
 	return &s->vm->sock;
 }
 
-static int steer_machine(struct warden_sandbox *s, const struct steer_rules *rules, struct err *e)
-{
-	return vm_steer(s->vm, rules, e);
-}
-
 static int first_group(struct warden_sandbox *s)
 {
-	/* Restored execs have the first ones. */
+	/* Restored execs have the first numbers. */
 	return s->flags & SPEC_MEMORY || s->vm->group ? -1 : vm_group_fd(s->vm->group = 1, NULL);
-}
-
-static int kill_group(struct warden_sandbox *s, uint32_t group, struct err *e)
-{
-	return vm_group_say(s, VM_GROUP_KILL, group, e);
-}
-
-static int end_group(struct warden_sandbox *s, uint32_t group, struct err *e)
-{
-	return vm_group_say(s, VM_GROUP_END, group, e);
 }
 
 const struct tier_ops vm_tier = {
 	.name = "vm",
 	.flag = SPEC_VM,
+	.lacks = TIER_LIMITS,
 	.machine = true,
+	.ready = vm_ready,
+	.check = check_spec,
 	.open = open_store,
 	.close = vm_close,
 	.free = vm_free,
 	.worked = vm_worked,
 	.done = vm_done,
+	.unsealed = vm_stack_gone,
 	.create = vm_create,
 	.adopt = vm_adopt,
 	.forget = vm_leave,
 	.end = end_machine,
 	.record = record_machine,
-	.thaw = run_again,
+	.thaw = vm_run_again,
 	.set_tag = set_tag,
 	.sock = machine_sock,
 	.attach = vm_attach,
-	.steer = steer_machine,
+	.steer = vm_steer,
 	.stat = vm_stat,
 	.first_group = first_group,
 	.group_new = vm_group,
 	.group_open = vm_group_fd,
-	.group_kill = kill_group,
-	.group_end = end_group,
+	.group_end = vm_group_end,
 	.seal_begin = vm_seal_begin,
 	.seal_end = vm_seal_end,
 };
-
-const struct tier_ops *const host_tiers[] = { &vm_tier, NULL };

@@ -1,145 +1,115 @@
+/* Stores whether KVM works on this host, in one small file per boot. */
 #include "vm/host/verdict.h"
 #include "base/base.h"
+#include "base/dir.h"
 #include "base/sha256.h"
 #include "base/sys.h"
 #include "vm/host/files.h"
+#include "vm/vmm/qemu.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define HEAD "cloche: machines and KVM, 1\n"
 #define FILE_MAX 512U
-#define BOOT_HEX 8U
-#define KEY_HEX 32U
+#define BOOT 12 /* length of "kvm-" and the part of the boot's id that names begin with */
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-struct place {
-	char folder[400];
-	char name[64]; /* "kvm-BOOT-KEY" */
-	int fd; /* the folder */
-};
-
-static void put_hex(char *out, const uint8_t *sum, unsigned digits)
+/* Identifies only what decides whether a kernel boots: QEMU and the kernel itself. */
+static int board_id(uint8_t ret[SHA256_SIZE], struct err *e)
 {
-	for (unsigned i = 0; i < digits / 2; i++)
-		snprintf(out + 2 * i, 3, "%02x", sum[i]);
-}
-
-static int read_boot(char *ret, size_t size)
-{
-	AUTO_CLOSE int fd = sys_openat(AT_FDCWD, BOOT_ID, O_RDONLY | O_CLOEXEC, 0);
-	ssize_t n = fd < 0 ? fd : read(fd, ret, size - 1);
-
-	if (n <= 0)
-		return n < 0 ? -errno : -EIO;
-	ret[n] = '\0';
-	return 0;
-}
-
-/* ->fd is the caller's. */
-static int find(struct place *p, struct err *e)
-{
-	char boot[64], part[BOOT_HEX + 1], key[KEY_HEX + 1];
-	uint8_t id[SHA256_SIZE], sum[SHA256_SIZE];
+	char path[512];
 	struct sha256 s;
-	int r = read_boot(boot, sizeof(boot));
+	int r;
+
+	sha256_init(&s);
+	r = vm_add_identity(&s, QEMU_PROGRAM, e);
+	if (r == 0)
+		r = vm_file("kernel", path, sizeof(path), e);
+	if (r == 0)
+		r = vm_add_identity(&s, path, e);
+	if (r == 0)
+		sha256_end(&s, ret);
+	return r;
+}
+
+int vm_verdict_place(int cache, struct vm_verdict_place *p, struct err *e)
+{
+	uint8_t id[SHA256_SIZE], sum[SHA256_SIZE];
+	char boot[64];
+	struct sha256 s;
+	int r = (int)fd_get(AT_FDCWD, BOOT_ID, boot, sizeof(boot));
 
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read " BOOT_ID);
-	r = vm_board_id(id, e);
+	r = board_id(id, e);
 	if (r < 0)
 		return r;
 	sha256_init(&s);
 	sha256_add(&s, boot, strlen(boot));
-	sha256_end(&s, sum);
-	put_hex(part, sum, BOOT_HEX);
-	sha256_init(&s);
-	sha256_add(&s, boot, strlen(boot));
 	sha256_add(&s, id, sizeof(id));
 	sha256_end(&s, sum);
-	put_hex(key, sum, KEY_HEX);
-	snprintf(p->name, sizeof(p->name), "kvm-%s-%s", part, key);
-	r = p->fd = vm_cache_open(p->folder, sizeof(p->folder), e);
+	snprintf(p->name, sizeof(p->name), "kvm-%.8s-", boot);
+	for (unsigned i = 0; i < 16; i++)
+		snprintf(p->name + BOOT + 1 + 2 * i, 3, "%02x", sum[i]);
+	snprintf(p->folder, sizeof(p->folder), "the cache");
+	r = p->fd = cache < 0 ? vm_cache_open(p->folder, sizeof(p->folder), e) : sys_fcntl(cache, F_DUPFD_CLOEXEC, 3);
 	return r < 0 ? r : 0;
 }
 
-/* The whole file, NUL-ended, as far as nobody else can have written it. */
-static int read_own(int dir, const char *name, char text[FILE_MAX + 1])
-{
-	AUTO_CLOSE int fd = sys_openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
-	struct stat st;
-	ssize_t n;
-
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 022)
-		return -EPERM;
-	n = read(fd, text, FILE_MAX + 1);
-	if (n <= 0 || n > (ssize_t)FILE_MAX)
-		return -EBADMSG;
-	text[n] = '\0';
-	return strlen(text) == (size_t)n ? 0 : -EBADMSG;
-}
-
-/* "HEAD NAME\n kvm|tcg\n why\n", to the last byte. */
+/* Parses "HEAD NAME\n kvm|tcg\n why\n", to the last byte. */
 static int parse(const char *text, const char *name, struct vm_verdict *ret)
 {
-	const size_t head = strlen(HEAD), n = strlen(name);
 	struct vm_verdict v = { 0 };
-	size_t len;
+	char head[128];
+	size_t n = (size_t)snprintf(head, sizeof(head), HEAD "%s\n", name);
 
-	if (strncmp(text, HEAD, head) || strncmp(text + head, name, n) || text[head + n] != '\n')
+	if (strncmp(text, head, n) || (strncmp(text + n, "kvm\n", 4) && strncmp(text + n, "tcg\n", 4)))
 		return -EBADMSG;
-	text += head + n + 1;
-	v.kvm = !strncmp(text, "kvm\n", 4);
-	if (!v.kvm && strncmp(text, "tcg\n", 4))
+	v.kvm = text[n] == 'k';
+	text += n + 4;
+	n = strlen(text);
+	if (n < 2 || n > sizeof(v.why) || strchr(text, '\n') != text + n - 1)
 		return -EBADMSG;
-	text += 4;
-	len = strcspn(text, "\n");
-	if (!len || len >= sizeof(v.why) || text[len] != '\n' || text[len + 1])
-		return -EBADMSG;
-	for (size_t i = 0; i < len; i++)
-		if (text[i] < ' ' || text[i] > '~')
-			return -EBADMSG;
-	memcpy(v.why, text, len);
+	memcpy(v.why, text, n - 1);
+	err_clean(v.why);
 	*ret = v;
 	return 0;
 }
 
-int vm_verdict_load(struct vm_verdict *ret)
+int vm_verdict_load(int cache, struct vm_verdict *ret)
 {
-	struct place p = { .fd = -1 };
-	char text[FILE_MAX + 1];
+	struct vm_verdict_place p = { .fd = -1 };
+	char text[FILE_MAX + 1] = "";
+	AUTO_CLOSE int fd = -1;
 	struct err e = { 0 };
-	int r = find(&p, &e);
+	struct stat st;
+	int r = vm_verdict_place(cache, &p, &e);
 
 	if (r == 0)
-		r = read_own(p.fd, p.name, text);
-	if (r == 0)
-		r = parse(text, p.name, ret);
+		r = fd = sys_openat(p.fd, p.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
 	fd_close(p.fd);
-	return r < 0 ? -ENOENT : 0;
+	/* Only this user can have written it. */
+	if (r < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 022 ||
+	    st.st_size > FILE_MAX || read(fd, text, FILE_MAX) != st.st_size || strlen(text) != (size_t)st.st_size)
+		return -ENOENT;
+	return parse(text, p.name, ret) < 0 ? -ENOENT : 0;
 }
 
-/* Of earlier boots nobody asks again. */
-static void sweep(const struct place *p)
+/* Removes verdicts of earlier boots. */
+static void sweep(const struct vm_verdict_place *p)
 {
-	int fd = sys_openat(p->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = dir_list(p->fd);
 	struct dirent *d;
 
-	if (!dir) {
-		fd_close(fd);
-		return;
-	}
-	while ((d = readdir(dir)))
-		if (!strncmp(d->d_name, "kvm-", 4) && strncmp(d->d_name, p->name, 4 + BOOT_HEX))
+	while (dir && (d = readdir(dir)))
+		if (!strncmp(d->d_name, "kvm-", 4) && strncmp(d->d_name, p->name, BOOT))
 			sys_unlinkat(p->fd, d->d_name, 0);
-	closedir(dir);
+	if (dir)
+		closedir(dir);
 }
 
-static int write_new(const struct place *p, const char *text)
+static int write_new(const struct vm_verdict_place *p, const char *text)
 {
 	char part[96];
 	int fd, r;
@@ -158,18 +128,16 @@ static int write_new(const struct place *p, const char *text)
 	return r;
 }
 
-int vm_verdict_store(const struct vm_verdict *v, struct err *e)
+int vm_verdict_store(int cache, const struct vm_verdict *v, struct err *e)
 {
-	struct place p = { .fd = -1 };
+	struct vm_verdict_place p = { .fd = -1 };
 	char text[FILE_MAX], why[sizeof(v->why)];
-	int r = find(&p, e);
+	int r = vm_verdict_place(cache, &p, e);
 
 	if (r < 0)
 		return r;
 	snprintf(why, sizeof(why), "%s", v->why[0] ? v->why : "-");
-	for (char *c = why; *c; c++)
-		if (*c < ' ' || *c > '~')
-			*c = '?';
+	err_clean(why);
 	snprintf(text, sizeof(text), HEAD "%s\n%s\n%s\n", p.name, v->kvm ? "kvm" : "tcg", why);
 	r = write_new(&p, text);
 	if (r < 0)
@@ -178,15 +146,4 @@ int vm_verdict_store(const struct vm_verdict *v, struct err *e)
 		sweep(&p);
 	fd_close(p.fd);
 	return r;
-}
-
-void vm_verdict_path(char *ret, size_t size)
-{
-	struct place p = { .fd = -1 };
-	struct err e = { 0 };
-
-	ret[0] = '\0';
-	if (find(&p, &e) == 0 && (size_t)snprintf(ret, size, "%s/%s", p.folder, p.name) >= size)
-		ret[0] = '\0';
-	fd_close(p.fd);
 }

@@ -1,7 +1,7 @@
 /*
- * Whether machines run with KVM on this host, once somebody has tried: a trial boot takes seconds where it fails. Remembered in
- * the cache for all wardens, for as long as this host has not booted anew and has the same QEMU and kernel for machines. What is
- * there and makes no sense, or is not ours, is not believed.
+ * Whether machines run with KVM on this host, as found by a trial: a trial boot takes seconds where it fails. The
+ * result is kept in the cache for all wardens, until this host boots again or gets another QEMU or kernel for machines.
+ * Files that are invalid, or that other users can write, are ignored.
  */
 #pragma once
 #include <stdbool.h>
@@ -14,9 +14,17 @@ struct vm_verdict {
 	char why[160]; /* one line */
 };
 
+struct vm_verdict_place {
+	char folder[400];
+	char name[64]; /* "kvm-BOOT-KEY" */
+	int fd; /* the folder, the caller's */
+};
+/* @cache: the folder for machines in the cache, open; -1: it is opened. */
+int vm_verdict_place(int cache, struct vm_verdict_place *ret, struct err *e);
+
 /* -ENOENT when there is none. */
-int vm_verdict_load(struct vm_verdict *ret);
-/* In one piece: who reads meanwhile sees the one before, or this. */
-int vm_verdict_store(const struct vm_verdict *v, struct err *e);
-/* Where it is: who removes that has it tried again. "" when there can be none. */
+int vm_verdict_load(int cache, struct vm_verdict *ret);
+/* Written atomically: readers see the old or the new one. */
+int vm_verdict_store(int cache, const struct vm_verdict *v, struct err *e);
+/* Its path: removing that file causes a new trial. "" when there can be none. */
 void vm_verdict_path(char *ret, size_t size);

@@ -1,319 +1,189 @@
-/* What takes long about virtual machines, for worker threads. None of it touches anything but what it is given. */
-#include "vm/host/host.h"
+/* Slow tasks for virtual machines: a worker starts cloche-vm-files (main.c) for each, and waits. */
 #include "base/base.h"
+#include "base/clock.h"
+#include "base/dir.h"
 #include "base/sys.h"
-#include "layers/sparse_copy.h"
+#include "engine/program.h"
 #include "layers/tree.h"
+#include "linux/spawn.h"
 #include "vm/host/files.h"
+#include "vm/host/task.h"
 #include "vm/host/tier.h"
-#include "vm/vmm/meta.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/file.h>
-#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
+#include <sys/wait.h>
 
+#define LOOK_MS 20 /* how often a worker checks whether to give up */
+#define STOP_MS 10000 /* how long cloche-vm-files may take to give up */
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
-#define FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-static void do_picture(struct vm_work *x)
-{
-	const bool host = x->usr >= 0;
-	int root = -1, usr = -1, r = vm_image(host ? "host" : x->path, x->root, &x->pace, &root, x->root_id, &x->e);
-
-	if (r == 0 && host)
-		r = vm_image("/usr", x->usr, &x->pace, &usr, x->usr_id, &x->e);
-	fd_close(x->root);
-	fd_close(x->usr);
-	x->root = root;
-	x->usr = usr;
-	x->result = r;
-}
-
-static int open_file(int dir, const char *name)
-{
-	AUTO_CLOSE int fd = sys_openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
-	struct stat st;
-
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	return S_ISREG(st.st_mode) ? TAKE_FD(fd) : -EBADMSG;
-}
-
-static int memory_file(const char *name, uint64_t size)
-{
-	AUTO_CLOSE int fd = sys_memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int r = fd < 0 || !size ? fd : sys_ftruncate(fd, (off_t)size);
-
-	return r < 0 ? r : TAKE_FD(fd);
-}
-
-/* A copy in memory, which nobody can change: QEMU of Debian 12 would open the file itself for writing. */
-static int read_memory(int file, const int *stop)
-{
-	AUTO_CLOSE int ram = -1;
-	struct stat st;
-	int r;
-
-	if (fstat(file, &st) < 0)
-		return -errno;
-	r = ram = memory_file("ram", (uint64_t)st.st_size);
-	if (r >= 0)
-		r = vm_copy(file, ram, stop);
-	if (r == 0)
-		r = sys_fcntl(ram, F_ADD_SEALS, SEALS);
-	return r < 0 ? r : TAKE_FD(ram);
-}
-
-static int open_template(struct vm_work *x, int dir)
-{
-	AUTO_CLOSE int ram = -1;
-	int r = x->meta = open_file(dir, "meta");
-
-	if (r >= 0)
-		r = x->disk = open_file(dir, "disk");
-	if (r >= 0)
-		r = x->root = open_file(dir, "root.erofs");
-	if (r >= 0) {
-		r = x->usr = open_file(dir, "usr.erofs");
-		r = r == -ENOENT ? 0 : r;
-	}
-	if (r >= 0 && x->ram < 0) {
-		r = ram = open_file(dir, "ram");
-		if (r >= 0)
-			r = x->ram = read_memory(ram, &x->work.stop);
-	}
-	if (r >= 0)
-		futimens(dir, NULL); /* it is in use: see vm_store_sweep() */
-	return r < 0 ? r : 0;
-}
-
-static void do_look(struct vm_work *x)
-{
-	AUTO_CLOSE int dir = sys_openat(x->dir, x->name, FOLDER, 0);
-	int r = dir < 0 ? dir : open_template(x, dir);
-
-	x->result = r;
-	if (r < 0 && r != -ENOENT)
-		err_sys(&x->e, ERR_INTERNAL, r, "open template %s", x->name);
-	/* Something is there that is not whole: nobody has use for it. */
-	if (r == -ENOENT && dir >= 0)
-		tree_remove(x->dir, x->name);
-}
-
-/* Whether what we have locked is still what has the name, and not what somebody made or removed before us. */
-static bool is_part(const struct vm_work *x)
+bool vm_work_is_part(const struct vm_work *x)
 {
 	struct stat a, b;
 
-	return fstat(x->folder, &a) == 0 && fstatat(x->dir, x->part, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
-	       a.st_ino == b.st_ino;
+	return fstat(x->folder, &a) == 0 && fstatat(x->dir, x->part, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/*
- * The folder that the template is made in, locked while somebody is at it: the template's own name and ".part". Whoever else
- * wants the same template waits here, and finds it made (->found), or the folder of one that failed or died, which goes.
- */
-static int take_part(struct vm_work *x)
+/* ---- its process ------------------------------------------------------------------------------------------------ */
+
+static int launch(struct vm_work *x, int *ret_sock)
 {
-	int r;
+	char name[] = "cloche-vm-files", path[512];
+	char *argv[] = { name, NULL };
+	AUTO_CLOSE int program = -1;
+	int fd[1], r;
+	struct spawn s = { .fd = fd, .fds = 1, .argv = argv };
 
-	for (;;) {
-		AUTO_CLOSE int done = sys_openat(x->dir, x->name, FOLDER, 0);
-
-		if (done >= 0) {
-			x->found = true;
-			return open_template(x, done);
-		}
-		/* Whatever else is in the way stays there, and so does what cannot be removed: we would go round for ever. */
-		if (done != -ENOENT || vm_pace_stopped(&x->pace))
-			return done != -ENOENT ? done : -ECANCELED;
-		r = sys_mkdirat(x->dir, x->part, 0700);
-		if (r < 0 && r != -EEXIST)
-			return r;
-		fd_close(TAKE_FD(x->folder));
-		r = x->folder = sys_openat(x->dir, x->part, FOLDER, 0);
-		if (r == -ENOENT)
-			continue;
-		if (r >= 0)
-			r = vm_pace_lock(&x->pace, x->folder);
-		if (r < 0)
-			return r;
-		if (!is_part(x))
-			continue;
-		/* Made while we waited: then the name is free again, and we have just taken it. */
-		r = faccessat(x->dir, x->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? -EEXIST : 0;
-		if (r == 0)
-			r = x->disk = sys_openat(x->folder, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (r == -EEXIST)
-			r = tree_remove(x->dir, x->part);
-		else
-			return r;
-		if (r < 0)
-			return r;
-	}
-}
-
-static int make_disk(struct vm_work *x)
-{
-	int r;
-
-	if (!x->template_wanted) {
-		x->disk = sys_openat(x->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-		return x->disk < 0 ? err_sys(&x->e, ERR_EXHAUSTED, x->disk, "make a disk") : 0;
-	}
-	r = take_part(x);
-	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a template's folder") : 0;
-}
-
-static void do_new(struct vm_work *x)
-{
-	int r = make_disk(x);
-
-	if (r < 0 || x->found) {
-		x->result = r;
-		return;
-	}
-	vm_pace_set(&x->pace, VM_STEP_DISK, 0);
-	if (r == 0)
-		r = vm_disk(x->disk, x->size, x->inodes, &x->e);
-	if (r == 0)
-		r = vm_initrd(&x->initrd, &x->e);
-	if (r == 0 && x->template_wanted) {
-		r = vm_kernel_sum(x->kernel, &x->e);
-		if (r == 0) {
-			r = vm_sum(x->initrd, x->initrd_sum);
-			if (r == 0)
-				r = x->ram = memory_file("ram", x->memory);
-			if (r >= 0)
-				r = x->meta = memory_file("meta", 0);
-			r = r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make the memory of a virtual machine") : 0;
-		}
-	}
-	x->result = r;
-	if (r < 0 && x->folder >= 0)
-		tree_remove(x->dir, x->part);
-}
-
-static int put_copy(int from, int dir, const char *name, const int *stop)
-{
-	AUTO_CLOSE int to = sys_openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	int r = to < 0 ? to : vm_copy(from, to, stop);
-
-	return r == 0 && fsync(to) < 0 ? -errno : r;
-}
-
-/* The image may be swept from its cache, or lie on another filesystem. */
-static int put_image(int from, int dir, const char *name, const int *stop)
-{
-	char self[32];
-
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", from);
-	if (linkat(AT_FDCWD, self, dir, name, AT_SYMLINK_FOLLOW) == 0)
-		return 0;
-	return errno == EXDEV || errno == EPERM || errno == ENOENT || errno == EMLINK ? put_copy(from, dir, name, stop) : -errno;
-}
-
-static int store(struct vm_work *x)
-{
-	int r = sys_fcntl(x->ram, F_ADD_SEALS, SEALS);
-
-	if (r == 0)
-		r = put_copy(x->meta, x->folder, "meta", &x->work.stop);
-	if (r == 0)
-		r = put_copy(x->ram, x->folder, "ram", &x->work.stop);
-	if (r == 0 && fsync(x->disk) < 0)
-		r = -errno;
-	if (r == 0)
-		r = put_image(x->root, x->folder, "root.erofs", &x->work.stop);
-	if (r == 0 && x->usr >= 0)
-		r = put_image(x->usr, x->folder, "usr.erofs", &x->work.stop);
-	if (r == 0 && fsync(x->folder) < 0)
-		r = -errno;
+	r = program_path(name, path, sizeof(path), &x->e);
 	if (r < 0)
 		return r;
-	/* Another process may have made the same meanwhile: then that is the one, and its memory goes with its state. */
-	if (renameat(x->dir, x->part, x->dir, x->name) < 0) {
-		if (errno != EEXIST && errno != ENOTEMPTY)
-			return -errno;
-		fd_close(TAKE_FD(x->ram));
-	}
-	fsync(x->dir);
-	return 0;
+	s.program = program = sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
+	r = program < 0 ? program : spawn_talking(&s, ret_sock);
+	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "start cloche-vm-files") : r;
 }
 
-static void do_store(struct vm_work *x)
+static bool is_file(int fd, mode_t type)
 {
-	AUTO_CLOSE int dir = -1;
-	int r = store(x);
+	struct stat st;
 
-	fd_close(TAKE_FD(x->meta));
-	fd_close(TAKE_FD(x->disk));
-	fd_close(TAKE_FD(x->root));
-	fd_close(TAKE_FD(x->usr));
-	if (is_part(x)) /* it was not used */
+	return fd < 0 || (fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == type);
+}
+
+/* Checks what it claims to have made: the warden only uses files, and sealed memory. */
+static bool is_made(const struct vm_work *x)
+{
+	const bool sealed = x->task != VM_NEW && x->task != VM_PICTURE;
+
+	return is_file(x->root, S_IFREG) && is_file(x->usr, S_IFREG) && is_file(x->meta, S_IFREG) &&
+	       is_file(x->ram, S_IFREG) && is_file(x->disk, S_IFREG) && is_file(x->initrd, S_IFREG) &&
+	       is_file(x->folder, S_IFDIR) &&
+	       (!sealed || x->ram < 0 || (sys_fcntl(x->ram, F_GET_SEALS, 0) & SEALS) == SEALS);
+}
+
+static int lost(struct vm_work *x, int r)
+{
+	return err_set(&x->e, ERR_INTERNAL, r, "cloche-vm-files ended without an answer");
+}
+
+/* 1: it continues. 0: it is done. */
+static int hear(struct vm_work *x, int sock)
+{
+	struct vm_task_msg m;
+	int fds[VM_TASK_FDS];
+	size_t nfds = 0;
+	ssize_t n = fd_recv(sock, &m, sizeof(m), fds, ARRAY_LEN(fds), &nfds);
+	int r;
+
+	if (n == (ssize_t)sizeof(m) && m.kind == VM_TASK_PACE && !nfds) {
+		__atomic_store_n(&x->pace.step, m.step <= VM_STEP_DISK ? (int)m.step : VM_STEP_NONE, __ATOMIC_RELAXED);
+		__atomic_store_n(&x->pace.bytes, m.bytes, __ATOMIC_RELAXED);
+		return 1;
+	}
+	r = n == (ssize_t)sizeof(m) ? vm_task_take(x, VM_TASK_DONE, &m, fds, nfds) : -EIO;
+	if (r < 0)
+		fd_close_many(fds, nfds);
+	else if (x->result == 0 && !is_made(x))
+		r = -EBADMSG;
+	return r < 0 ? lost(x, r) : 0;
+}
+
+static int wait_for(struct vm_work *x, int sock, pid_t pid)
+{
+	struct pollfd p = { .fd = sock, .events = POLLIN };
+	uint64_t told = 0;
+	int r = 1;
+
+	while (r == 1) {
+		if (!told && __atomic_load_n(&x->work.stop, __ATOMIC_RELAXED)) {
+			shutdown(sock, SHUT_WR);
+			told = clock_mono_ns();
+		}
+		if (told && clock_mono_ns() - told > STOP_MS * 1000000ULL)
+			kill(pid, SIGKILL); /* our child, and not reaped */
+		if (poll(&p, 1, LOOK_MS) == 1)
+			r = hear(x, sock);
+	}
+	return r;
+}
+
+/* Removes images that are not being made any more: making one locks the cache. */
+static void clean_cache(int cache)
+{
+	DIR *dir = dir_list(cache);
+	struct dirent *d;
+
+	while (dir && flock(dirfd(dir), LOCK_EX | LOCK_NB) == 0 && (d = readdir(dir)))
+		if (strstr(d->d_name, VM_IMAGE_PART))
+			sys_unlinkat(cache, d->d_name, 0);
+	if (dir)
+		closedir(dir);
+}
+
+/* Removes all that it had begun, however it ended. */
+static void clean(const struct vm_work *x)
+{
+	AUTO_CLOSE int part = x->template_wanted ?
+				      sys_openat(x->dir, x->part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) :
+				      -1;
+
+	if (x->task == VM_PICTURE)
+		clean_cache(x->folder);
+	if (part >= 0 && (vm_work_is_part(x) || flock(part, LOCK_EX | LOCK_NB) == 0))
 		tree_remove(x->dir, x->part);
-	if (r == 0)
-		r = dir = sys_openat(x->dir, x->name, FOLDER, 0);
-	if (r >= 0)
-		r = open_template(x, dir);
-	x->result = r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM ? ERR_EXHAUSTED : ERR_INTERNAL, r, "keep a template") : 0;
 }
 
-static void do_flatten(struct vm_work *x)
+static int do_task(struct vm_work *x)
 {
-	AUTO_CLOSE int ram = memory_file("ram", x->memory);
-	int r = ram < 0 ? ram : vm_copy(x->ram, ram, &x->work.stop);
+	AUTO_CLOSE int sock = -1;
+	struct vm_task_msg m;
+	int fds[VM_TASK_FDS], r;
+	pid_t pid;
 
-	if (r < 0) {
-		x->result = err_sys(&x->e, ERR_EXHAUSTED, r, "prepare the memory of a virtual machine");
-		return;
-	}
-	for (unsigned i = 0; r == 0 && i < x->npages; i++)
-		r = __atomic_load_n(&x->work.stop, __ATOMIC_RELAXED) ?
-			    err_set(&x->e, ERR_CONFLICT, -ECANCELED, "the warden is stopping") :
-			    pages_apply(x->pages[i], ram, x->memory, &x->e);
-	if (r == 0) {
-		r = sys_fcntl(ram, F_ADD_SEALS, SEALS);
+	if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED))
+		return err_set(&x->e, ERR_CONFLICT, -ECANCELED, "the warden is stopping");
+	if ((x->task == VM_PICTURE || x->task >= VM_KNOWN) && x->folder < 0) {
+		r = x->folder = vm_cache_open(x->cache, sizeof(x->cache), &x->e);
 		if (r < 0)
-			err_sys(&x->e, ERR_INTERNAL, r, "seal the memory of a virtual machine");
+			return r;
 	}
-	fd_close(x->ram);
-	x->ram = r < 0 ? -1 : TAKE_FD(ram);
-	x->result = r;
+	r = pid = launch(x, &sock);
+	if (r < 0)
+		return r;
+	r = fd_send_now(sock, &m, sizeof(m), fds, vm_task_put(x, VM_TASK_DO, &m, fds));
+	r = r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "start cloche-vm-files") : wait_for(x, sock, pid);
+	spawn_end(pid);
+	if (r < 0)
+		clean(x);
+	return r;
+}
+
+/* ---- as work ---------------------------------------------------------------------------------------------------- */
+
+int vm_work_do(struct vm_work *x)
+{
+	int r = do_task(x);
+
+	if (r < 0)
+		x->result = r;
+	return x->result;
 }
 
 static void run(struct work *w)
 {
-	struct vm_work *x = (struct vm_work *)(void *)w;
-
-	switch (x->task) {
-	case VM_PICTURE:
-		do_picture(x);
-		break;
-	case VM_LOOK:
-		do_look(x);
-		break;
-	case VM_NEW:
-		do_new(x);
-		break;
-	case VM_STORE:
-		do_store(x);
-		break;
-	case VM_FLATTEN:
-		do_flatten(x);
-		break;
-	}
+	vm_work_do((struct vm_work *)(void *)w);
 }
 
 static void end(struct work *w)
 {
 	struct vm_work *x = (struct vm_work *)(void *)w;
 
-	/* What a template was to boot with. */
-	if (x->task == VM_NEW && x->result == 0 && x->folder >= 0 && !x->found && is_part(x))
+	/* The files that a template was to boot with. */
+	if (x->task == VM_NEW && x->result == 0 && x->folder >= 0 && !x->found && vm_work_is_part(x))
 		tree_remove(x->dir, x->part);
 	vm_work_free(x);
 }
@@ -329,10 +199,11 @@ struct vm_work *vm_work_new(enum vm_task task, struct err *e)
 	x->work.run = run;
 	x->work.end = end;
 	x->work.tier = &vm_tier;
-	/* A disk of a large image, and what another process may be at. */
+	/* They copy the disk of a large image, and may wait for another process. */
 	x->work.slow = task == VM_PICTURE || task == VM_NEW;
 	x->task = task;
 	x->pace.stop = &x->work.stop;
+	x->pace.report = -1;
 	x->dir = x->root = x->usr = x->meta = x->ram = x->disk = x->initrd = x->folder = -1;
 	return x;
 }

@@ -1,4 +1,4 @@
-/* What workers do for machines, as far as it takes no QEMU. */
+/* Tasks of workers for machines, as far as they need no QEMU. */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -36,7 +36,7 @@ TEST(what_is_in_the_way_of_a_template_is_an_error_and_not_gone_round_for_ever)
 	x->work.run(&x->work);
 	CHECK_EQ(x->result, -ENOTDIR);
 	vm_work_free(x);
-	/* And who is told to give up does. */
+	/* A task that is asked to give up does so. */
 	CHECK_EQ(sys_unlinkat(dir, "t-0123", 0), 0);
 	x = new_template(dir);
 	x->work.stop = 1;

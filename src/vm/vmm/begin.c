@@ -1,4 +1,4 @@
-/* START: descriptors, QEMU, and what a clone goes on from. */
+/* START: descriptors, QEMU, and the state that a clone continues from. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/sys.h"
@@ -29,9 +29,11 @@ static uint32_t needs(uint32_t role)
 static bool makes_sense(const struct vm_start *s)
 {
 	return s->role >= VM_COLD && s->role <= VM_CLONE && s->accel >= VM_TCG && s->accel <= VM_KVM && s->memory_mib &&
-	       s->memory_mib <= MEMORY_MAX && s->cpus && s->cpus <= CPUS_MAX && !(s->flags & ~(VM_KEEP | VM_WAY_OTHER << VM_WAY_SHIFT)) &&
-	       (s->fds & ~VM_FD_USR) == needs(s->role) && s->disks && s->disks <= VM_CHAIN_MAX &&
-	       (s->role == VM_CLONE ? s->disks > 1 && !s->spec_len : s->disks == 1 && s->spec_len && s->spec_len <= VM_SPEC_MAX);
+	       s->memory_mib <= MEMORY_MAX && s->cpus && s->cpus <= CPUS_MAX &&
+	       !(s->flags & ~(VM_KEEP | VM_WAY_OTHER << VM_WAY_SHIFT)) && (s->fds & ~VM_FD_USR) == needs(s->role) &&
+	       s->disks && s->disks <= VM_CHAIN_MAX &&
+	       (s->role == VM_CLONE ? s->disks > 1 && !s->spec_len :
+				      s->disks == 1 && s->spec_len && s->spec_len <= VM_SPEC_MAX);
 }
 
 static int take_fds(struct vmm *v, int *fds, size_t nfds)
@@ -65,16 +67,16 @@ static int check_ram(struct vmm *v)
 	if (fstat(v->machine.opts.ram, &st) < 0 || (uint64_t)st.st_size != want)
 		return err_set(&v->e, ERR_INVALID, -EINVAL,
 			       "the memory file of the virtual machine has the wrong size");
-	/* QEMU opens it for writing, whatever it is told: only a seal keeps a template as it is. */
-	if (v->start.role == VM_CLONE && (sys_fcntl(v->machine.opts.ram, F_GET_SEALS, 0) & (F_SEAL_WRITE | F_SEAL_SHRINK)) !=
-						 (F_SEAL_WRITE | F_SEAL_SHRINK))
+	/* QEMU opens it for writing, whatever its options: only a seal keeps a template unchanged. */
+	if (v->start.role == VM_CLONE && (sys_fcntl(v->machine.opts.ram, F_GET_SEALS, 0) &
+					  (F_SEAL_WRITE | F_SEAL_SHRINK)) != (F_SEAL_WRITE | F_SEAL_SHRINK))
 		return err_set(&v->e, ERR_INVALID, -EINVAL, "the memory to clone is not sealed");
 	return 0;
 }
 
 /*
- * No file of this jail's grows larger than the machine's disk or memory with its tables: not by QEMU either, whoever tells it
- * what to do. Who writes beyond that hears EFBIG.
+ * Bounds the size of files in this jail: no file becomes larger than the machine's disk or memory with its tables, not
+ * by QEMU either, if a guest has taken it over. Larger writes fail with EFBIG.
  */
 static int bound_files(struct vmm *v)
 {
@@ -95,7 +97,7 @@ static int bound_files(struct vmm *v)
 
 static int differs(struct vmm *v, const char *what, const char *was, const char *is)
 {
-	err_set(&v->e, ERR_REFUSED, -ESTALE, "this state was made with another %s: %s, not %s", what, was, is);
+	err_set(&v->e, WHY_MADE_ELSEWHERE, -ESTALE, "this state was made with another %s: %s, not %s", what, was, is);
 	err_remedy(&v->e, "use the program that it was made with, or make another state");
 	return -ESTALE;
 }
@@ -185,7 +187,7 @@ static int start_clone(struct vmm *v)
 		return r;
 	r = kept_load(v->kept, rest, v->was.carry_len);
 	if (r < 0)
-		return err_sys(&v->e, ERR_REFUSED, r, "the state of the virtual machine's port");
+		return err_sys(&v->e, WHY_MADE_ELSEWHERE, r, "the state of the virtual machine's port");
 	v->state = VMM_LOADED;
 	vmm_say(&(struct vm_msg){ .type = VM_LOADED });
 	return 0;
@@ -197,9 +199,15 @@ int vmm_start(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds)
 	int r;
 
 	v->start = m->start;
-	*o = (struct qemu_opts){ .role = (enum vm_role)m->start.role, .accel = (enum vm_accel)m->start.accel,
-				 .memory_mib = m->start.memory_mib, .cpus = m->start.cpus, .io_bps = m->start.io_bps,
-				 .ram = -1, .initrd = -1, .root = -1, .usr = -1 };
+	*o = (struct qemu_opts){ .role = (enum vm_role)m->start.role,
+				 .accel = (enum vm_accel)m->start.accel,
+				 .memory_mib = m->start.memory_mib,
+				 .cpus = m->start.cpus,
+				 .io_bps = m->start.io_bps,
+				 .ram = -1,
+				 .initrd = -1,
+				 .root = -1,
+				 .usr = -1 };
 	if (!makes_sense(&v->start))
 		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the START message is invalid");
 	r = take_fds(v, fds, nfds);

@@ -1,3 +1,4 @@
+/* Carries an agent's frames and descriptors over a serial port. */
 #include "vm/vmm/carry.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -23,7 +24,9 @@ static void frames_free(struct carry_frames *f)
 
 int carry_init(struct carry *c, enum carry_side side, int port, int ctl, uint32_t epoch)
 {
-	*c = (struct carry){ .side = side, .port = port, .ctl = ctl, .epoch = epoch, .uid = UINT32_MAX, .gid = UINT32_MAX };
+	*c = (struct carry){
+		.side = side, .port = port, .ctl = ctl, .epoch = epoch, .uid = UINT32_MAX, .gid = UINT32_MAX
+	};
 	c->chan = calloc(MUX_CHANNELS, sizeof(*c->chan));
 	c->in = malloc(IN_SIZE);
 	c->out = malloc(CARRY_OUT);
@@ -119,7 +122,7 @@ static int take(struct carry *c, const struct mux *m)
 {
 	if (m->epoch != c->epoch && (m->type != MUX_RESUME || c->side == CARRY_HOST))
 		return 0;
-	/* Who stands still has said its last word. */
+	/* A guest that has sent QUIET must not send more until it continues. */
 	if (c->quiet || (c->still && c->side == CARRY_GUEST && m->type != MUX_GO_ON && m->type != MUX_RESUME))
 		return -EBADMSG;
 	switch ((enum mux_type)m->type) {
@@ -238,7 +241,8 @@ static int look_alive(struct carry *c, int ms)
 		return ms;
 	if (c->asked_ns && now > c->asked_ns && now - c->asked_ns > c->lost_ns)
 		return -ETIMEDOUT;
-	if (!c->asked_ns && now > c->heard_ns && now - c->heard_ns > c->lost_ns / 6 && carry_say(c, MUX_ASK, 0, ask, sizeof(ask)) == 0)
+	if (!c->asked_ns && now > c->heard_ns && now - c->heard_ns > c->lost_ns / 6 &&
+	    carry_say(c, MUX_ASK, 0, ask, sizeof(ask)) == 0)
 		c->asked_ns = now;
 	most = (int)(c->lost_ns / 12 / 1000000);
 	return ms < 0 || ms > most ? most : ms;
@@ -288,7 +292,7 @@ int carry_turn(struct carry *c, struct pollfd *extra, size_t nextra, int ms)
 	if (r == -ETIMEDOUT)
 		return r;
 	p[0] = (struct pollfd){ .fd = c->port, .events = (short)(POLLIN | (carry_flushed(c) ? 0 : POLLOUT)) };
-	/* Frames that have to wait are enough; one who hangs up meanwhile is heard of after them. */
+	/* When frames wait, no more are read; that the sender has closed its socket is then noticed after them. */
 	full = c->from.len == CARRY_FRAME || c->from.nfds > CARRY_FDS / 2;
 	p[1] = (struct pollfd){ .fd = c->still || (full && !waiting) ? -1 : c->ctl,
 				.events = (short)((full ? 0 : POLLIN) | (waiting ? POLLOUT : 0)) };

@@ -1,10 +1,11 @@
 /*
  * An agent's socket, carried over a VM's serial port. Both ends run this: in the guest between the port and the agent,
- * on the host between the port and whoever speaks to the agent. Frames pass as they are; each descriptor that comes with
- * one becomes a channel (proto/mux.h), and the other end makes a descriptor of its kind for it. So neither the agent nor
- * the host above knows that there is a machine in between.
+ * on the host between the port and the agent's client. Frames pass unchanged; each descriptor that comes with one
+ * becomes a channel (proto/mux.h), and the other end makes a descriptor of its kind for it. So neither the agent nor
+ * its client notices the machine in between.
  *
- * EXITED never overtakes output: it waits until what the command had written was read here and written there.
+ * EXITED never overtakes output: it waits until what the command had written was read here and written on the other
+ * side.
  */
 #pragma once
 #include <poll.h>
@@ -36,7 +37,7 @@ struct chan {
 	int fd;
 	uint32_t credit; /* we may still send */
 	uint32_t window; /* the other may still send */
-	uint32_t owed; /* was written to ->fd, and not told yet */
+	uint32_t owed; /* bytes written to ->fd for which no CREDIT was sent yet */
 	uint8_t *buf; /* for ->fd: MUX_WINDOW bytes when there is one */
 	size_t at, len;
 	uint32_t exec; /* the frame's id that it came with */
@@ -62,7 +63,7 @@ struct carry_held {
 	int taken;
 };
 
-/* A whole frame on its way, and its descriptors: in place, to be changed or taken. */
+/* A whole frame that passes, and its descriptors: in place, to be changed or taken. */
 struct carry_frame {
 	struct frame f;
 	uint8_t *data; /* head and payload; ->f is decoded from it again when it was changed */
@@ -72,7 +73,7 @@ struct carry_frame {
 #define CARRY_TAKEN 1 /* it goes no further, and its descriptors are closed */
 #define CARRY_LATER 2 /* not now: asked again at the next turn */
 
-/* Who looks at the frames that pass. Each may be NULL; negative ends it. 0: it goes on. */
+/* Callbacks for frames that pass. Each may be NULL; a negative result ends the carry, 0 lets the frame pass. */
 struct carry_hooks {
 	int (*from_ctl)(void *arg, struct carry_frame *f); /* may also be CARRY_TAKEN or _LATER */
 	int (*to_ctl)(void *arg, struct carry_frame *f); /* may also be CARRY_TAKEN */
@@ -84,9 +85,10 @@ struct carry_hooks {
 
 struct carry {
 	enum carry_side side;
-	int port, ctl; /* the port does not block. ->ctl may be -1 at first: what is for it waits. With ->keeps or a kept: owned by those */
+	/* the port does not block. ->ctl may be -1 at first: what is for it waits. With ->keeps or a kept: owned by those */
+	int port, ctl;
 	uint32_t epoch;
-	uint32_t uid, gid; /* who may open made pipes by name; UINT32_MAX: leave */
+	uint32_t uid, gid; /* user and group that may open made pipes by name; UINT32_MAX: leave */
 	bool keeps; /* host: the end of ->ctl, which is closed then, ends nothing. What is for it then goes nowhere */
 	bool net; /* host: the guest's connections are made from here; without, they are refused */
 	struct carry_hooks hooks;
@@ -106,11 +108,11 @@ struct carry {
 	struct carry_held held[CARRY_HELD];
 	size_t nheld;
 	uint32_t top; /* of ->chan: none is used from here on */
-	/* Standing still (still.c). */
+	/* Quiescence (still.c). */
 	bool stop; /* host: QUIESCE is to be said, once no frame is half said */
 	bool still; /* what is said waits; ->out up to ->out_stop still goes */
-	bool quiet, resuming, resumed; /* host: the guest has answered; was told who it is; has answered that */
-	int refused; /* host: why it does not stand, as -errno */
+	bool quiet, resuming, resumed; /* host: the guest has sent QUIET; was sent RESUME; has answered RESUMED */
+	int refused; /* host: why the guest cannot become quiet, as -errno */
 	unsigned quiet_due; /* host: QUIETs that have to come */
 	size_t out_stop;
 	uint32_t settles; /* guest: how often the agent was waited for */
@@ -129,14 +131,14 @@ int carry_say(struct carry *c, enum mux_type type, uint32_t channel, const void 
 /* Guest: a whole small frame of our own to the host, as if it came from ->ctl. */
 int carry_tell(struct carry *c, const uint8_t *frame, size_t len);
 /*
- * Waits at most @ms for anything, also for @extra (its revents are filled), and does what can be done. 0, or: -EPIPE the
- * port has closed, -ECONNRESET ->ctl has, -EBADMSG the other end talks nonsense, -ETIMEDOUT (host) it has not said a word for
- * a minute although it was asked, or what ->other or a hook returned.
+ * Waits at most @ms for events, also of @extra (its revents are filled), and does what can be done. 0, or: -EPIPE the
+ * port has closed, -ECONNRESET ->ctl has, -EBADMSG the other end has sent an invalid message, -ETIMEDOUT (host) it has
+ * not answered for a minute, or what ->other or a hook returned.
  */
 int carry_turn(struct carry *c, struct pollfd *extra, size_t nextra, int ms);
 /*
- * Guest: waits until the agent has done all that it was told. -ETIMEDOUT after @ms, -ENOBUFS: it has so much to say that the
- * host has to hear it first, -ECONNRESET: it is gone.
+ * Guest: waits until the agent has handled all frames that it was sent. -ETIMEDOUT after @ms, -ENOBUFS: its answers
+ * fill the buffer, and the host has to read them first, -ECONNRESET: it is gone.
  */
 int carry_settle(struct carry *c, unsigned ms);
 /* Whether all that was said has gone into the port. */
@@ -144,7 +146,7 @@ bool carry_flushed(const struct carry *c);
 
 /* still.c, host: see vm/vmm/kept.h for their order. */
 int carry_quiesce(struct carry *c);
-/* 1: no byte is under way, and none will be until it goes on. 0: not yet. Negative: the guest cannot. */
+/* 1: no byte is in transit, and none will be until carry_go_on(). 0: not yet. Negative: the guest cannot. */
 int carry_quiet(const struct carry *c);
 /* In the same machine; also when it never became quiet. */
 int carry_go_on(struct carry *c);
@@ -171,14 +173,20 @@ int still_end(struct carry *c, enum mux_type type, const void *payload, size_t l
 int chan_open_local(struct carry *c, int fd, uint32_t exec, uint32_t place);
 int chan_kind(int fd, enum mux_kind *ret); /* what it would be; -EOPNOTSUPP: nothing that can be carried */
 int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd); /* for ->to's next frame; -1: none */
-/* Guest: a connection @fd of somebody inside to @to. Takes @fd. -EMFILE: there are too many. */
+/*
+ * Guest: carries @fd, a connection that a process of the sandbox makes to @to. Takes @fd. -EMFILE: there are too
+ * many.
+ */
 int chan_open_net(struct carry *c, int fd, const struct mux_net *to);
 /*
- * Host: what the guest's kernel has refused is tried here, too, and refused as it would have been: so who decides has seen it, and
- * notes it as any other.
+ * Host: a connection that the guest's kernel has refused is tried here, too, and refused in the same manner, so that
+ * egress sees and records it like any other.
  */
 int chan_denied(const struct carry *c, const struct mux *m);
-/* @fd takes the place of what is behind it, once it is connected; the other end is told by a byte. Takes @fd, also -errno. */
+/*
+ * @fd replaces the descriptor of channel @n, once it is connected; the other end gets one byte then. Takes @fd, also on
+ * -errno.
+ */
 int chan_connect(struct carry *c, uint32_t n, int fd);
 /* Host: whose end here has that port, of either family; 0: none. */
 uint32_t chan_at_port(const struct carry *c, uint16_t port);

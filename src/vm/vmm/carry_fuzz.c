@@ -1,4 +1,4 @@
-/* Any messages and frames of a guest at any moment: the host's end refuses or goes on, with bounded memory. */
+/* Any messages and frames of a guest at any moment: the host's end refuses or continues, with bounded memory. */
 #include "base/base.h"
 #include "base/sys.h"
 #include "vm/vmm/kept.h"
@@ -102,7 +102,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		say(port[1], (enum mux_type)(data[0] % (MUX_TYPE_LAST + 1)), data[1] % 8, data + 3, len);
 		r = carry_turn(&c, NULL, 0, 0);
-		while (recv(port[1], drain, sizeof(drain), MSG_DONTWAIT) > 0 || recv(ctl[1], drain, sizeof(drain), MSG_DONTWAIT) > 0)
+		while (recv(port[1], drain, sizeof(drain), MSG_DONTWAIT) > 0 ||
+		       recv(ctl[1], drain, sizeof(drain), MSG_DONTWAIT) > 0)
 			;
 		data += 3 + len;
 		size -= 3 + len;

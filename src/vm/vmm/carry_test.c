@@ -28,7 +28,8 @@ static bool pair_open(struct pair *p)
 	memcpy(p->fds, (int[]){ port[0], port[1], a[0], a[1], b[0], b[1] }, sizeof(p->fds));
 	p->api = a[0];
 	p->agent = b[0];
-	return carry_init(&p->host, CARRY_HOST, port[0], a[1], 1) == 0 && carry_init(&p->guest, CARRY_GUEST, port[1], b[1], 1) == 0;
+	return carry_init(&p->host, CARRY_HOST, port[0], a[1], 1) == 0 &&
+	       carry_init(&p->guest, CARRY_GUEST, port[1], b[1], 1) == 0;
 }
 
 static void pair_close(struct pair *p)
@@ -48,7 +49,8 @@ static void settle(struct pair *p)
 	}
 }
 
-static int send_frame(int sock, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t n)
+static int send_frame(int sock, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds,
+		      size_t n)
 {
 	static uint8_t out[FRAME_HEAD + FRAME_PAYLOAD_MAX];
 
@@ -156,7 +158,8 @@ TEST(a_file_is_read_from_its_beginning_to_its_end)
 		data[i] = (char)(i % 251);
 	for (unsigned round = 0; round < 3; round++) {
 		const size_t len = round == 2 ? 0 : round ? sizeof(data) : 100;
-		int file = round == 2 ? sys_openat(AT_FDCWD, "/dev/null", O_RDONLY, 0) : sys_memfd_create("f", 0), fds[FRAME_FDS_MAX];
+		int file = round == 2 ? sys_openat(AT_FDCWD, "/dev/null", O_RDONLY, 0) : sys_memfd_create("f", 0),
+		    fds[FRAME_FDS_MAX];
 		struct pair p;
 		struct frame f;
 		size_t have = 0;
@@ -223,7 +226,9 @@ TEST(more_than_all_buffers_waits_and_arrives_whole)
 	for (unsigned round = 0; round < 100000 && got < total && !p.r; round++) {
 		for (size_t i = 0; i < sizeof(data); i++)
 			data[i] = (uint8_t)((sent + i) % 251);
-		ssize_t n = sent < total ? write(fds[0], data, total - sent < sizeof(data) ? total - sent : sizeof(data)) : 0;
+		ssize_t n = sent < total ?
+				    write(fds[0], data, total - sent < sizeof(data) ? total - sent : sizeof(data)) :
+				    0;
 
 		sent += n > 0 ? (size_t)n : 0;
 		p.r = carry_turn(&p.host, NULL, 0, 0);
@@ -262,7 +267,7 @@ TEST(exited_does_not_overtake_what_was_written)
 	settle(&p);
 	CHECK_EQ(recv_frame(p.agent, &f, fds), 1);
 	CHECK_EQ(fd_set_nonblock(fds[0]), 0);
-	/* Nobody reads: pipes and windows are full, and then it ends. */
+	/* No side reads: pipes and windows are full, and then the command ends. */
 	for (unsigned i = 0; i < 64; i++) {
 		if (write(fds[0], text, sizeof(text)) < 0)
 			settle(&p);
@@ -305,7 +310,8 @@ TEST(a_frame_larger_than_a_window_passes)
 	pid_t pid = fork();
 	if (pid == 0)
 		_exit(send_frame(p.api, FRAME_EXEC, 3, big, sizeof(big), NULL, 0) < 0);
-	for (uint64_t end = clock_mono_ns() + 20000000000ULL; got < sizeof(big) + FRAME_HEAD && clock_mono_ns() < end && !p.r;) {
+	for (uint64_t end = clock_mono_ns() + 20000000000ULL;
+	     got < sizeof(big) + FRAME_HEAD && clock_mono_ns() < end && !p.r;) {
 		static uint8_t in[65536];
 		ssize_t n = read(p.agent, in, sizeof(in));
 
@@ -326,9 +332,10 @@ TEST(nonsense_from_the_guest_ends_it)
 		enum mux_type type;
 		uint32_t channel, len, first;
 	} bad[] = {
-		{ MUX_DATA, 5, 10, 0 }, { MUX_CREDIT, 0, 4, 1 }, { MUX_CREDIT, 0, 3, 0 }, { MUX_OPEN, 1, 4, MUX_TTY },
-		{ MUX_OPEN, 2, 4, MUX_BOTH }, { MUX_OPEN, 2, 4, 99 }, { MUX_OPEN, 0, 4, MUX_TTY }, { MUX_END, 0, 0, 0 },
-		{ MUX_CLOSED, 2, 0, 0 }, { MUX_SIZE, 2, 8, 0 }, { MUX_DATA, 0, 0, 0 }, { MUX_DATA, 0, 40000, 0xffffffff },
+		{ MUX_DATA, 5, 10, 0 },	     { MUX_CREDIT, 0, 4, 1 },	   { MUX_CREDIT, 0, 3, 0 },
+		{ MUX_OPEN, 1, 4, MUX_TTY }, { MUX_OPEN, 2, 4, MUX_BOTH }, { MUX_OPEN, 2, 4, 99 },
+		{ MUX_OPEN, 0, 4, MUX_TTY }, { MUX_END, 0, 0, 0 },	   { MUX_CLOSED, 2, 0, 0 },
+		{ MUX_SIZE, 2, 8, 0 },	     { MUX_DATA, 0, 0, 0 },	   { MUX_DATA, 0, 40000, 0xffffffff },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -358,7 +365,7 @@ TEST(a_guest_that_sends_past_its_window_is_ended)
 	for (unsigned k = 0; k < 5; k++)
 		CHECK_EQ(carry_turn(&p.host, NULL, 0, 0), 0);
 	mux_head(data, MUX_DATA, 1, 1, MUX_DATA_MAX);
-	/* The pipe takes one window's worth; nobody reads it. */
+	/* The pipe takes one window's worth, and is not read. */
 	for (unsigned k = 0; k < 64 && !p.r; k++) {
 		send(p.guest.port, data, sizeof(data), MSG_DONTWAIT);
 		p.r = carry_turn(&p.host, NULL, 0, 0);
@@ -389,7 +396,7 @@ TEST(after_garbage_the_stream_is_found_again)
 	pair_close(&p);
 }
 
-/* An agent: what it is told, then our PING, which it answers behind something else that it has to say. */
+/* An agent: it reads all frames until the PING of this test, which it answers behind another frame. */
 static int obeys(int sock)
 {
 	static uint8_t in[4096];

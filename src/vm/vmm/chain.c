@@ -1,7 +1,7 @@
 /*
- * The chain of a clone's disks: a template's, those of layers, its own; each save puts one more on top. So that this can go on
- * for ever, those in between become part of the top one from time to time. QEMU does that while the machine runs: until it is
- * done the chain is what it was, and whatever was copied by then says the same as what is below it.
+ * The chain of a clone's disks: a template's, those of layers, its own; each save puts one more on top. To keep the
+ * chain short, the disks in between are merged into the top one from time to time. QEMU does that while the machine
+ * runs: until it has finished, the chain is unchanged, and what was copied so far equals what is below it.
  */
 #include "vm/vmm/chain.h"
 #include "base/base.h"
@@ -63,9 +63,12 @@ int machine_overlay(struct machine *m, uint32_t number, int disk, struct err *e)
 		return r;
 	m->prepared = true;
 	r = qmp_do(&m->qmp, -1, "blockdev-add", e,
-		   "\"driver\":\"qcow2\",\"node-name\":\"d-" QEMU_DISK "-%u\",\"backing\":null,\"discard\":\"unmap\",\"file\":{"
-		   "\"driver\":\"file\",\"node-name\":\"f-" QEMU_DISK "-%u\",\"filename\":\"/dev/fdset/%u\",\"locking\":\"off\","
-		   "\"discard\":\"unmap\",\"cache\":{\"no-flush\":true}}", number, number, m->next.set);
+		   "\"driver\":\"qcow2\",\"node-name\":\"d-" QEMU_DISK
+		   "-%u\",\"backing\":null,\"discard\":\"unmap\",\"file\":{"
+		   "\"driver\":\"file\",\"node-name\":\"f-" QEMU_DISK
+		   "-%u\",\"filename\":\"/dev/fdset/%u\",\"locking\":\"off\","
+		   "\"discard\":\"unmap\",\"cache\":{\"no-flush\":true}}",
+		   number, number, m->next.set);
 	if (r < 0)
 		machine_overlay_drop(m);
 	return r;
@@ -73,8 +76,9 @@ int machine_overlay(struct machine *m, uint32_t number, int disk, struct err *e)
 
 int machine_overlay_switch(struct machine *m, struct err *e)
 {
-	int r = qmp_do(&m->qmp, -1, "blockdev-snapshot", e, "\"node\":\"d-" QEMU_DISK "-%u\",\"overlay\":\"d-" QEMU_DISK "-%u\"",
-		       machine_top(m), m->next.number);
+	int r = qmp_do(&m->qmp, -1, "blockdev-snapshot", e,
+		       "\"node\":\"d-" QEMU_DISK "-%u\",\"overlay\":\"d-" QEMU_DISK "-%u\"", machine_top(m),
+		       m->next.number);
 
 	if (r == 0) {
 		m->chain[m->disks++] = m->next;
@@ -101,8 +105,8 @@ int machine_join(struct machine *m, uint32_t base, struct err *e)
 		return 1;
 	m->qmp.job = 0;
 	r = qmp_do(&m->qmp, -1, "block-stream", e,
-		   "\"job-id\":\"" JOB "\",\"device\":\"d-" QEMU_DISK "-%u\",\"base-node\":\"d-" QEMU_DISK "-%u\"", machine_top(m),
-		   m->chain[at].number);
+		   "\"job-id\":\"" JOB "\",\"device\":\"d-" QEMU_DISK "-%u\",\"base-node\":\"d-" QEMU_DISK "-%u\"",
+		   machine_top(m), m->chain[at].number);
 	if (r < 0)
 		return r;
 	m->join = at;
@@ -116,7 +120,7 @@ int machine_joined(struct machine *m, struct err *e)
 
 	if (!m->joins)
 		return 1;
-	/* What tells of its end may have come right behind an answer, and then nothing more comes. */
+	/* The event of its end may have come right behind an answer, and then nothing more comes. */
 	r = m->qmp.job ? 0 : qmp_drain(&m->qmp);
 	if (r < 0)
 		return err_set(e, ERR_LOST, r, "merge the virtual machine's disks: QEMU has ended");

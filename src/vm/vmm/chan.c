@@ -1,3 +1,4 @@
+/* One stream over the serial port. */
 #include "base/base.h"
 #include "base/sys.h"
 #include "vm/vmm/carry.h"
@@ -38,11 +39,18 @@ static int begin(struct carry *c, struct chan *x, int fd, enum mux_kind kind, bo
 {
 	const bool both = kind == MUX_BOTH || kind == MUX_TTY || kind == MUX_NET;
 
-	*x = (struct chan){ .used = true, .fd = fd, .tty = kind == MUX_TTY, .net = kind == MUX_NET,
-			    .credit = MUX_WINDOW, .window = MUX_WINDOW };
+	*x = (struct chan){ .used = true,
+			    .fd = fd,
+			    .tty = kind == MUX_TTY,
+			    .net = kind == MUX_NET,
+			    .credit = MUX_WINDOW,
+			    .window = MUX_WINDOW };
 	if (number(c, x) >= c->top)
 		c->top = number(c, x) + 1;
-	/* The kind says what the one who gets it does: of a pipe to read, the opener has what is read. */
+	/*
+	 * The kind names what the receiver does: for a pipe that the receiver reads, the opener has the writing
+	 * side.
+	 */
 	x->sends = both || (kind == MUX_READ) == ours;
 	x->takes = both || !x->sends;
 	if (x->takes) {
@@ -73,7 +81,7 @@ static int settle(struct carry *c, struct chan *x)
 	return r;
 }
 
-/* No more will be read here. Whoever writes to the other end of ->fd finds out by its closing, or by shutdown. */
+/* No more will be read from ->fd. A process that writes to its other end is informed by its closing, or by shutdown. */
 static int end_sending(struct carry *c, struct chan *x)
 {
 	int r = 0;
@@ -87,7 +95,7 @@ static int end_sending(struct carry *c, struct chan *x)
 	return r;
 }
 
-/* Nobody reads what we write here. */
+/* The other end of ->fd is not read any more. */
 static int stop_taking(struct carry *c, struct chan *x)
 {
 	int r = 0;
@@ -101,7 +109,7 @@ static int stop_taking(struct carry *c, struct chan *x)
 	if (r == 0 && x->tty)
 		r = end_sending(c, x);
 	if (x->end_sent) {
-		/* Nothing is left to do with it, and its poll would go on telling of its end. */
+		/* The descriptor has no use left, and poll() would report its end again and again. */
 		fd_close(x->fd);
 		x->fd = -1;
 	}
@@ -246,12 +254,13 @@ int chan_open_net(struct carry *c, int fd, const struct mux_net *to)
 	return r;
 }
 
-/* From here, where whoever decides about it is met. -1: refused at once. */
+/* Connects from here, where egress decides about it. -1: refused at once. */
 static int dial(const struct mux_net *to)
 {
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
 	struct sockaddr_in in4 = { .sin_family = AF_INET };
-	int r = -1, fd = socket(to->family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+	int r = -1,
+	    fd = socket(to->family == 4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
 
 	memcpy(&in6.sin6_addr, to->addr, sizeof(in6.sin6_addr));
 	memcpy(&in4.sin_addr, to->addr, sizeof(in4.sin_addr));
@@ -266,7 +275,10 @@ static int dial(const struct mux_net *to)
 	return -1;
 }
 
-/* The guest wants to be connected. One without a way out is not even tried: it may not have heard yet that it has none. */
+/*
+ * The guest asks for a connection. Without a network it is refused at once: the guest may not have got the change
+ * yet.
+ */
 static int open_net(struct carry *c, struct chan *x, const struct mux *m)
 {
 	struct mux_net to;
@@ -299,7 +311,8 @@ uint32_t chan_at_port(const struct carry *c, uint16_t port)
 
 int chan_denied(const struct carry *c, const struct mux *m)
 {
-	if (c->side == CARRY_GUEST || m->channel || !m->len || m->len % MUX_DENIED_LEN || m->len > MUX_DENIED_MAX * MUX_DENIED_LEN)
+	if (c->side == CARRY_GUEST || m->channel || !m->len || m->len % MUX_DENIED_LEN ||
+	    m->len > MUX_DENIED_MAX * MUX_DENIED_LEN)
 		return -EBADMSG;
 	for (uint32_t at = 0; at < m->len; at += MUX_DENIED_LEN) {
 		const struct mux one = { .len = MUX_NET_LEN, .payload = m->payload + at };
@@ -399,13 +412,13 @@ static int make_ends(const struct carry *c, enum mux_kind kind, int ends[2])
 		return r;
 	ends[0] = p[kind == MUX_READ];
 	ends[1] = p[kind != MUX_READ];
-	/* Fewer turns between us and who is at the other end, where each is emulated. */
+	/* A larger pipe needs fewer turns between the two ends, each of which is emulated. */
 	if (c->side == CARRY_GUEST)
 		sys_fcntl(p[0], F_SETPIPE_SZ, PIPE_SIZE);
 	/* Programs open /dev/stdout by name, and that asks for rights on the pipe itself. */
 	if (c->uid != UINT32_MAX)
 		r = sys_fchownat(ends[1], "", c->uid, c->gid, AT_EMPTY_PATH);
-	/* Whoever has the descriptor, as another user of the sandbox, too. */
+	/* Also usable by processes of other users in the sandbox that get the descriptor. */
 	if (r == 0 && c->side == CARRY_GUEST)
 		r = sys_fchmod(p[0], 0666);
 	if (r < 0)
@@ -441,7 +454,8 @@ int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd)
 		return -EBADMSG;
 	kind = mux_u32(m->payload);
 	if (kind == MUX_NET)
-		return c->side == CARRY_GUEST || x->used || !m->channel || m->channel & 1 ? -EBADMSG : open_net(c, x, m);
+		return c->side == CARRY_GUEST || x->used || !m->channel || m->channel & 1 ? -EBADMSG :
+											    open_net(c, x, m);
 	if (kind == MUX_BLOB)
 		return m->channel ? -EBADMSG : make_blob(m->payload + 4, m->len - 4, ret_fd);
 	if (kind < MUX_READ || kind > MUX_TTY || m->len != 4 || x->used || !m->channel ||
@@ -464,7 +478,6 @@ int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd)
 	return 0;
 }
 
-
 bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
 {
 	bool reads = x->sends && !x->end_sent;
@@ -477,7 +490,7 @@ bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
 		*ret |= POLLIN;
 	if (x->len)
 		*ret |= POLLOUT;
-	/* A hang-up behind bytes that cannot go on now would be told again and again. */
+	/* A hang-up behind bytes that cannot move now would be reported again and again. */
 	return x->fd >= 0 && (*ret || !reads);
 }
 
@@ -506,7 +519,7 @@ static int read_some(struct carry *c, struct chan *x)
 	return carry_say(c, MUX_DATA, number(c, x), data, (size_t)n);
 }
 
-/* So many bytes are out: the other end may send as many again, told when it is worth a message. */
+/* @n bytes were written: the other end may send as many again, by a CREDIT that is sent when it is worth a message. */
 static int give_credit(struct carry *c, struct chan *x, size_t n)
 {
 	int r;
@@ -548,7 +561,7 @@ static int take_data(struct carry *c, struct chan *x, const struct mux *m)
 	x->window -= m->len;
 	if (x->stop_sent || x->fd < 0)
 		return 0;
-	/* Most often it can go on at once. What fails is found out by who waits for it. */
+	/* Usually it can be written at once. A failure is found by the poll() that waits for room. */
 	if (!x->len && !x->connecting && !c->still) {
 		ssize_t n = sys_write(x->fd, m->payload, m->len);
 
@@ -563,7 +576,7 @@ static int take_data(struct carry *c, struct chan *x, const struct mux *m)
 	return r;
 }
 
-/* All that came is written: then whoever reads there hears of the end. */
+/* Once all data is written, the reader gets the end of the file. */
 static int finish_taking(struct carry *c, struct chan *x)
 {
 	if (!x->takes || !x->end_got || x->len || x->fd < 0)

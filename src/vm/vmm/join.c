@@ -1,4 +1,4 @@
-/* JOIN: the disks above one become part of the top one, so that saves can go on for ever (chain.c). */
+/* JOIN: merges the disks above one into the top one, so that saves can continue for ever (chain.c). */
 #include "base/base.h"
 #include "vm/vmm/vmm.h"
 
@@ -7,7 +7,8 @@ static int begin(struct vmm *v, struct err *e)
 	const bool still = v->join.flags & VM_JOIN_STILL;
 	int r = 0;
 
-	if ((v->state != VMM_RUNS && v->state != VMM_STAYS) || v->start.role != VM_CLONE || v->join.flags & ~VM_JOIN_STILL)
+	if ((v->state != VMM_RUNS && v->state != VMM_STAYS) || v->start.role != VM_CLONE ||
+	    v->join.flags & ~VM_JOIN_STILL)
 		return err_set(e, ERR_CONFLICT, -EBUSY,
 			       "the disks of the virtual machine cannot be merged in its present state");
 	if (still && v->state == VMM_RUNS)
@@ -15,7 +16,7 @@ static int begin(struct vmm *v, struct err *e)
 	return r < 0 ? r : machine_join(&v->machine, v->join.base, e);
 }
 
-/* The answer; the machine goes on in any case. */
+/* Answers; the machine continues in each case. */
 static int end(struct vmm *v, int r, const struct err *e)
 {
 	const uint64_t id = v->join.id;
@@ -58,7 +59,7 @@ int vmm_join(struct vmm *v, const struct vm_join *j)
 	if (!j->id)
 		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the JOIN message is invalid");
 	if (v->join.id) {
-		v->join_next = *j; /* of a warden that took another's place: nobody waits for the one before */
+		v->join_next = *j; /* of a warden that replaced another; the earlier one does not wait for its answer */
 		return 0;
 	}
 	v->join = *j;
@@ -72,7 +73,7 @@ int vmm_join_turn(struct vmm *v)
 
 	if (!v->join.id || !v->machine.joins)
 		return 0;
-	/* Who is not let run cannot answer. */
+	/* A machine that is stopped cannot answer, so its silence is not counted. */
 	v->carry.heard |= v->join.flags & VM_JOIN_STILL;
 	r = machine_joined(&v->machine, &e);
 	if (r == 0)

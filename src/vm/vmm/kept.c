@@ -1,3 +1,4 @@
+/* Answers a warden as an agent with KEEP does. */
 #include "base/base.h"
 #include "base/sys.h"
 #include "vm/vmm/kept_impl.h"
@@ -165,7 +166,7 @@ static int release(struct kept *k, uint32_t id)
 
 	if (!x || !x->keep)
 		return CARRY_TAKEN;
-	/* One that runs goes on as one that nobody keeps. */
+	/* A running exec continues without KEEP. */
 	fd_close_many(x->fds, ARRAY_LEN(x->fds));
 	x->keep = false;
 	if (x->ended)
@@ -173,7 +174,10 @@ static int release(struct kept *k, uint32_t id)
 	return CARRY_TAKEN;
 }
 
-/* The host knows a connection by our port, the guest by its channel. One that is gone is nobody's: the pipe just ends. */
+/*
+ * The host identifies a connection by its own port, the guest by its channel. For one that is gone, the pipe just
+ * ends.
+ */
 static int serve_who(struct kept *k, struct carry_frame *cf)
 {
 	uint32_t port, n;
@@ -194,7 +198,7 @@ static int from_host(void *arg, struct carry_frame *cf)
 	struct kept *k = arg;
 	struct kept_exec *x;
 
-	/* Ids begin anew, so who had them before must be gone. */
+	/* Ids of execs start anew, so the earlier execs must be gone. */
 	if (!k->up || k->dropped)
 		return CARRY_LATER;
 	switch ((enum frame_type)cf->f.type) {
@@ -267,7 +271,7 @@ static int on_started(struct kept *k, const struct carry_frame *cf)
 		return CARRY_TAKEN;
 	if (!x->keep)
 		return 0;
-	/* Who was not here when it was asked for hears of it by SYNC. */
+	/* A client that attached after the request gets the exec by SYNC. */
 	late = x->conn != k->conn;
 	x->fds[0] = sys_fcntl(cf->fds[0], F_DUPFD_CLOEXEC, 0);
 	return x->fds[0] < 0 ? x->fds[0] : late ? CARRY_TAKEN : 0;

@@ -10,9 +10,9 @@ struct kept_exec {
 	bool used;
 	bool keep; /* stays, also when it has ended, until it is released */
 	bool tty, with_stdin, ended;
-	bool dropped; /* nobody is to hear of it any more, once its EXITED is there */
+	bool dropped; /* it is forgotten at its EXITED, which is not sent */
 	uint32_t id;
-	uint32_t conn; /* who asked for it */
+	uint32_t conn; /* the connection that asked for it */
 	uint32_t group; /* the guest's key for it, 0: none */
 	int fds[3]; /* kept: stdout, stderr, stdin of the host, or the terminal; -1 = none */
 	struct frame_exited exited;
@@ -34,11 +34,11 @@ struct kept {
 	bool ready, up, loaded;
 	uint32_t landlock;
 	struct frame_failed failed; /* id 0, before UP */
-	/* What is to be told to who was attached last. */
+	/* Frames that the most recent client has to get. */
 	bool tell_ready, tell_up;
 	uint32_t restored;
 	uint32_t conn; /* counts them */
-	size_t sync; /* the next exec to tell; KEPT_EXECS + 1: none */
+	size_t sync; /* the next exec to send; KEPT_EXECS + 1: none */
 	struct {
 		uint32_t id, stage, errnum;
 	} fail[KEPT_FAILS];

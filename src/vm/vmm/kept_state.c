@@ -1,6 +1,6 @@
 /*
- * The host's half of a machine's port as bytes, and back: channels with what they hold, frames that nobody has taken yet,
- * execs that are kept. What is read was written by a process that shared its jail with a guest: none of it is believed.
+ * Saves and loads the host's half of a machine's port: channels with their content, frames that were not taken yet,
+ * execs with KEEP. What is read was written by a process that shared its jail with a guest: all of it is hostile.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -76,7 +76,7 @@ static bool rest_of(const struct chan *x, off_t *ret_at, size_t *ret_len)
 	return *ret_at >= 0;
 }
 
-/* Nobody has changed it since its size was asked for: who wrote it has given it away. */
+/* The file cannot change after its size was read: its writer has given up its descriptor. */
 static void put_rest(struct wire_out *w, int fd, off_t at, size_t len)
 {
 	wire_put_u32(w, (uint32_t)len);
@@ -105,9 +105,9 @@ static void put_chan(struct wire_out *w, const struct chan *x, uint32_t n)
 
 	wire_put_u32(w, n);
 	wire_put_u32(w, (x->fd >= 0 ? HAS_FD : 0) | (x->tty ? TTY : 0) | (x->net ? NET : 0) | (x->sends ? SENDS : 0) |
-				(file ? FILE_REST : 0) | (x->takes ? TAKES : 0) | (x->end_sent ? END_SENT : 0) | (x->end_got ? END_GOT : 0) |
-				(x->stop_sent ? STOP_SENT : 0) | (x->closed_sent ? CLOSED_SENT : 0) |
-				(x->closed_got ? CLOSED_GOT : 0));
+				(file ? FILE_REST : 0) | (x->takes ? TAKES : 0) | (x->end_sent ? END_SENT : 0) |
+				(x->end_got ? END_GOT : 0) | (x->stop_sent ? STOP_SENT : 0) |
+				(x->closed_sent ? CLOSED_SENT : 0) | (x->closed_got ? CLOSED_GOT : 0));
 	wire_put_u32(w, x->credit);
 	wire_put_u32(w, x->window);
 	wire_put_u32(w, x->owed);
@@ -119,7 +119,7 @@ static void put_chan(struct wire_out *w, const struct chan *x, uint32_t n)
 		put_rest(w, x->fd, at, len);
 }
 
-/* Those that nobody has seen yet: the others are in the table of execs. */
+/* Frames that no client has seen yet: the others are in the table of execs. */
 static void put_frames(struct wire_out *w, const struct carry *c)
 {
 	size_t skip = 0, nfds = 0;
@@ -175,7 +175,8 @@ static void put_kept(struct wire_out *w, const struct kept *k)
 		if (!x->used || x->ended)
 			continue;
 		wire_put_u32(w, x->id);
-		wire_put_u32(w, (x->keep ? EXEC_KEEP : 0) | (x->tty ? EXEC_TTY : 0) | (x->fds[2] >= 0 ? EXEC_STDIN : 0));
+		wire_put_u32(w,
+			     (x->keep ? EXEC_KEEP : 0) | (x->tty ? EXEC_TTY : 0) | (x->fds[2] >= 0 ? EXEC_STDIN : 0));
 		wire_put_u32(w, x->group);
 	}
 	wire_put_u32(w, (uint32_t)k->ngroup);
@@ -186,7 +187,8 @@ static void put_kept(struct wire_out *w, const struct kept *k)
 int kept_save(const struct kept *k, size_t max, uint8_t **ret, size_t *ret_len)
 {
 	AUTO_FREE uint8_t *data = NULL;
-	size_t size = 4096 + k->c->out_len + k->c->to.len + k->c->nheld * (sizeof(k->c->held[0]) + 4) + k->top * 16 + k->ngroup * 8;
+	size_t size = 4096 + k->c->out_len + k->c->to.len + k->c->nheld * (sizeof(k->c->held[0]) + 4) + k->top * 16 +
+		      k->ngroup * 8;
 	struct wire_out w;
 
 	if (!k->up || !k->c->quiet)
@@ -218,7 +220,7 @@ int kept_save(const struct kept *k, size_t max, uint8_t **ret, size_t *ret_len)
 	return 0;
 }
 
-/* The far ends of loaded channels: for who keeps them; what is left is closed. */
+/* The far ends of loaded channels, for those that keep them; those that are left are closed. */
 struct far {
 	int fd[MUX_CHANNELS];
 };
@@ -329,7 +331,7 @@ static int load_held(struct carry *c, struct wire_in *r)
 	return 0;
 }
 
-/* Frames that had not been told: whole ones, since nothing was under way. */
+/* Frames that were not sent: only whole ones, since none was in transit. */
 static int load_to(struct carry *c, struct wire_in *r, struct far *far)
 {
 	size_t len, at = 0, nfds = 0;
@@ -446,8 +448,13 @@ static int load_execs(struct kept *k, struct wire_in *r, struct far *far)
 
 		if (!x)
 			return -EBADMSG;
-		*x = (struct kept_exec){ .used = true, .keep = flags & EXEC_KEEP, .tty = flags & EXEC_TTY,
-					 .with_stdin = flags & EXEC_STDIN, .id = id, .group = key, .fds = { -1, -1, -1 } };
+		*x = (struct kept_exec){ .used = true,
+					 .keep = flags & EXEC_KEEP,
+					 .tty = flags & EXEC_TTY,
+					 .with_stdin = flags & EXEC_STDIN,
+					 .id = id,
+					 .group = key,
+					 .fds = { -1, -1, -1 } };
 		k->running++;
 		k->ttys += x->tty;
 		e = x->keep ? load_ends(k, x, far) : 0;
@@ -457,7 +464,8 @@ static int load_execs(struct kept *k, struct wire_in *r, struct far *far)
 		struct kept_exec *next = NULL;
 
 		for (size_t j = 0; j < k->top; j++)
-			if (k->exec[j].keep && (i == 1 || k->exec[j].id > before) && (!next || k->exec[j].id < next->id))
+			if (k->exec[j].keep && (i == 1 || k->exec[j].id > before) &&
+			    (!next || k->exec[j].id < next->id))
 				next = &k->exec[j];
 		if (!next)
 			break;
@@ -468,7 +476,7 @@ static int load_execs(struct kept *k, struct wire_in *r, struct far *far)
 	return e;
 }
 
-/* Groups that nobody has a number for any more. */
+/* Groups whose number was given up. */
 static int load_groups(struct kept *k, struct wire_in *r)
 {
 	uint32_t n = wire_get_u32(r);
@@ -490,7 +498,7 @@ static int load_groups(struct kept *k, struct wire_in *r)
 	return r->bad ? -EBADMSG : 0;
 }
 
-/* Connections were the other machine's. Who has them inside finds them reset. */
+/* Connections belong to the other machine. Processes inside find them reset. */
 static int cut_net(struct carry *c)
 {
 	int r = 0;

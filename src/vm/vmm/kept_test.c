@@ -54,7 +54,8 @@ static void settle(struct world *w)
 	}
 }
 
-static int send_frame(int sock, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds, size_t n)
+static int send_frame(int sock, enum frame_type type, uint32_t id, const void *payload, size_t len, const int *fds,
+		      size_t n)
 {
 	static uint8_t out[FRAME_HEAD + FRAME_PAYLOAD_MAX];
 
@@ -98,7 +99,9 @@ static bool world_open(struct world *w)
 	if (kept_up(w->kept, NULL) != 1 || kept_landlock(w->kept) != 3 || !attach(w, 0))
 		return false;
 	settle(w);
-	return next_frame(w->api, &f, fds) == FRAME_READY && next_frame(w->api, &f, fds) == FRAME_UP && !w->r;
+	if (next_frame(w->api, &f, fds) != FRAME_READY)
+		return false;
+	return next_frame(w->api, &f, fds) == FRAME_UP && !w->r;
 }
 
 static void world_close(struct world *w)
@@ -127,14 +130,18 @@ static int group_fd(uint32_t number)
 static bool ask(struct world *w, uint32_t id, uint32_t group, struct exec *ret)
 {
 	static const char *const argv[] = { "x" };
-	struct frame_exec x = { .flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP, .cwd = "/", .argc = 1, .argv = argv };
+	struct frame_exec x = {
+		.flags = FRAME_EXEC_KEEP | FRAME_EXEC_STDIN | FRAME_EXEC_GROUP, .cwd = "/", .argc = 1, .argv = argv
+	};
 	int in[2], out[2], err[2], g = group_fd(group);
 	uint8_t payload[256];
 	long n = frame_exec_encode(&x, payload, sizeof(payload));
 
-	if (n < 0 || g < 0 || sys_pipe2(in, O_CLOEXEC) < 0 || sys_pipe2(out, O_CLOEXEC) < 0 || sys_pipe2(err, O_CLOEXEC) < 0)
+	if (n < 0 || g < 0 || sys_pipe2(in, O_CLOEXEC) < 0 || sys_pipe2(out, O_CLOEXEC) < 0 ||
+	    sys_pipe2(err, O_CLOEXEC) < 0)
 		return false;
-	if (send_frame(w->api, FRAME_EXEC, id, payload, (size_t)n, (int[]){ in[0], out[1], err[1], g, out[0], err[0], in[1] }, 7) < 0)
+	if (send_frame(w->api, FRAME_EXEC, id, payload, (size_t)n,
+		       (int[]){ in[0], out[1], err[1], g, out[0], err[0], in[1] }, 7) < 0)
 		return false;
 	fd_close_many((int[]){ in[0], out[1], err[1], g }, 4);
 	*ret = (struct exec){ in[1], out[0], err[0], { -1, -1, -1 } };
@@ -211,7 +218,8 @@ TEST(a_host_that_comes_back_gets_execs_again_and_has_missed_nothing)
 	CHECK_EQ(write(fds[2], "hello", 5), 5);
 	fd_close_many(fds, 3);
 	CHECK_EQ(next_frame(w.api, &f, fds), FRAME_HELD);
-	CHECK(f.id == 2 && frame_held_decode(&f, &h) == 0 && h.flags == (FRAME_HELD_STDIN | FRAME_HELD_ENDED) && h.exited.status == 256);
+	CHECK(f.id == 2 && frame_held_decode(&f, &h) == 0 && h.flags == (FRAME_HELD_STDIN | FRAME_HELD_ENDED) &&
+	      h.exited.status == 256);
 	fd_close_many(fds, 3);
 	CHECK_EQ(next_frame(w.api, &f, fds), FRAME_SYNCED);
 	/* Stdin ends when it is closed here, and what is released is gone. */
@@ -240,7 +248,7 @@ TEST(all_that_a_host_said_before_it_died_is_done_however_soon_the_next_one_comes
 
 	for (size_t i = 0; i < ARRAY_LEN(still); i++) {
 		CHECK(world_open(&w));
-		if (still[i]) { /* nobody listens to it meanwhile */
+		if (still[i]) { /* nothing is read meanwhile */
 			CHECK_EQ(carry_quiesce(&w.host), 0);
 			settle(&w);
 			CHECK_EQ(carry_quiet(&w.host), 1);
@@ -268,7 +276,8 @@ TEST(all_that_a_host_said_before_it_died_is_done_however_soon_the_next_one_comes
 
 TEST(an_id_that_is_held_is_refused_and_what_a_guest_may_not_say_ends_it)
 {
-	static const enum frame_type bad[] = { FRAME_HELD, FRAME_SYNCED, FRAME_RESTORED, FRAME_EXEC, FRAME_UP, FRAME_READY };
+	static const enum frame_type bad[] = { FRAME_HELD, FRAME_SYNCED, FRAME_RESTORED,
+					       FRAME_EXEC, FRAME_UP,	 FRAME_READY };
 	struct world w;
 	struct exec a, b;
 	struct frame f;
@@ -292,7 +301,7 @@ TEST(an_id_that_is_held_is_refused_and_what_a_guest_may_not_say_ends_it)
 		world_close(&w);
 	}
 	CHECK(world_open(&w));
-	CHECK_EQ(send_exited(&w, 5, 0), 0); /* nobody started it */
+	CHECK_EQ(send_exited(&w, 5, 0), 0); /* no such exec was started */
 	settle(&w);
 	CHECK_EQ(w.r, -EBADMSG);
 	world_close(&w);
@@ -342,7 +351,7 @@ TEST(a_state_saved_in_mid_stream_goes_on_in_another_process)
 
 	CHECK(world_open(&w));
 	CHECK(start(&w, 5, 40, &a, &key_a) && start(&w, 3, 41, &b, &key_b));
-	/* Nobody reads: pipes and windows are full, on both sides. */
+	/* No side reads: pipes and windows are full, on both sides. */
 	CHECK_EQ(fd_set_nonblock(a.inside[1]), 0);
 	for (unsigned i = 0; i < 30; i++) {
 		ssize_t k;
@@ -360,7 +369,8 @@ TEST(a_state_saved_in_mid_stream_goes_on_in_another_process)
 	settle(&n);
 	CHECK_EQ(send_frame(n.api, FRAME_SYNC, 0, NULL, 0, NULL, 0), 0);
 	settle(&n);
-	CHECK(next_frame(n.api, &f, fds) == FRAME_READY && next_frame(n.api, &f, fds) == FRAME_UP && f.len == 4);
+	CHECK_EQ(next_frame(n.api, &f, fds), FRAME_READY);
+	CHECK(next_frame(n.api, &f, fds) == FRAME_UP && f.len == 4);
 	CHECK(next_frame(n.api, &f, fds) == FRAME_HELD && f.id == 5);
 	memcpy(keep, fds, sizeof(keep));
 	CHECK(next_frame(n.api, &f, fds) == FRAME_HELD && f.id == 3);
@@ -415,7 +425,8 @@ TEST(a_file_that_is_being_read_is_read_to_its_end_in_a_clone)
 	CHECK(in >= 0 && fd_write_all(in, want, FILE_LEN) == 0 && lseek(in, 0, SEEK_SET) == 0);
 	CHECK(sys_pipe2(out, O_CLOEXEC) == 0 && sys_pipe2(err, O_CLOEXEC) == 0);
 	CHECK_EQ(send_frame(w.api, FRAME_EXEC, 1, payload, (size_t)frame_exec_encode(&x, payload, sizeof(payload)),
-			    (int[]){ in, out[1], err[1], out[0], err[0] }, 5), 0);
+			    (int[]){ in, out[1], err[1], out[0], err[0] }, 5),
+		 0);
 	fd_close_many((int[]){ in, out[1], err[1] }, 3);
 	settle(&w);
 	CHECK(next_frame(w.agent, &f, fds) == FRAME_EXEC && f.nfds == 3);
@@ -491,7 +502,8 @@ TEST(dropped_execs_are_never_heard_of_and_their_ids_are_free)
 	CHECK_EQ(n.r, 0);
 	CHECK(next_frame(n.agent, &f, fds) == FRAME_EXEC && f.id == 1);
 	fd_close_many(fds, f.nfds);
-	CHECK(next_frame(n.api, &f, fds) == FRAME_READY && next_frame(n.api, &f, fds) == FRAME_UP);
+	CHECK_EQ(next_frame(n.api, &f, fds), FRAME_READY);
+	CHECK(next_frame(n.api, &f, fds) == FRAME_UP);
 	CHECK_EQ(next_frame(n.api, &f, fds), 0);
 	exec_close(&a);
 	old_close(&w);
@@ -574,7 +586,7 @@ TEST(a_guest_that_says_nothing_while_something_runs_is_lost_and_one_that_answers
 
 	CHECK(world_open(&w));
 	w.host.lost_ns = 120000000;
-	for (unsigned i = 0; i < 30 && !w.r; i++) /* nothing runs: nobody asks */
+	for (unsigned i = 0; i < 30 && !w.r; i++) /* nothing runs, so no answer is due */
 		w.r = carry_turn(&w.host, NULL, 0, 10);
 	CHECK_EQ(w.r, 0);
 	CHECK(start(&w, 1, 1, &a, &key));

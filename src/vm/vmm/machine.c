@@ -1,3 +1,4 @@
+/* Starts QEMU, and commands its monitor. */
 #include "vm/vmm/chain.h"
 #include "base/base.h"
 #include "base/clock.h"
@@ -15,7 +16,10 @@
 #define COUNT_TRIES 50U
 #define END_NS (10ULL * 1000000000ULL)
 
-/* Both clocks at one moment: of several tries the one in which the least went by, since anybody may take the processor. */
+/*
+ * Reads both clocks at one moment: of several tries it keeps the shortest, since another process may get the processor
+ * in between.
+ */
 void counted_look(struct counted *ret)
 {
 	*ret = (struct counted){ 0 };
@@ -107,7 +111,8 @@ int machine_load(struct machine *m, const void *state, size_t len, struct err *e
 		r = -errno;
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "write the virtual machine's state");
-	r = qmp_do(&m->qmp, -1, "migrate-set-capabilities", e, "\"capabilities\":[{\"capability\":\"events\",\"state\":true}]");
+	r = qmp_do(&m->qmp, -1, "migrate-set-capabilities", e,
+		   "\"capabilities\":[{\"capability\":\"events\",\"state\":true}]");
 	if (r == 0)
 		r = qmp_do(&m->qmp, fd, "getfd", e, "\"fdname\":\"state\"");
 	if (r == 0)
@@ -124,7 +129,7 @@ int machine_go(struct machine *m, struct err *e)
 {
 	int r = qmp_do(&m->qmp, -1, "cont", e, "%s", "");
 
-	/* While it stands QEMU forgets no descriptor, and of those there are only so many. */
+	/* While the machine is stopped, QEMU releases no descriptor, and their number is limited. */
 	if (r == 0 && m->old_set) {
 		qmp_do(&m->qmp, -1, "remove-fd", NULL, "\"fdset-id\":%u", m->old_set);
 		m->old_set = 0;

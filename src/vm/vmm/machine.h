@@ -1,4 +1,4 @@
-/* QEMU's process and its monitor: starting, loading a state, standing still, giving the state away; its chain of disks. */
+/* QEMU's process and its monitor: starting, loading a state, stopping, saving the state; its chain of disks. */
 #pragma once
 #include <stdbool.h>
 
@@ -14,7 +14,8 @@ struct machine_disk {
 };
 
 struct machine {
-	struct qemu_opts opts; /* its descriptors are the caller's, but ->port, ->console and ->qmp, which are QEMU's ends */
+	/* its descriptors are the caller's, but ->port, ->console and ->qmp, which are QEMU's ends */
+	struct qemu_opts opts;
 	pid_t pid; /* 0: none */
 	int port, console, qmp_fd; /* ours; the port and the monitor do not block */
 	struct qmp qmp;
@@ -24,20 +25,23 @@ struct machine {
 	uint32_t sets; /* descriptors given over the monitor */
 	struct machine_disk next; /* the overlay that is prepared */
 	bool prepared;
-	uint32_t old_set; /* nobody needs it any more; 0: none */
+	uint32_t old_set; /* not used any more; 0: none */
 	size_t join; /* of ->chain: those behind it are being joined; 0 while ->joins is false */
 	bool joins;
 };
 
 /* ->opts is filled but for the sockets and the clock. Waits until the monitor answers; the machine runs unless it is a clone. */
 int machine_start(struct machine *m, struct err *e);
-/* A clone's device state. Then it stands still, complete. */
+/* Loads a clone's device state. After that the machine is complete, and stopped. */
 int machine_load(struct machine *m, const void *state, size_t len, struct err *e);
 int machine_stop(struct machine *m, struct err *e);
 int machine_go(struct machine *m, struct err *e);
-/* While it stands: its device state, to be freed. */
+/* Its device state, to be freed. Only while it is stopped. */
 int machine_state(struct machine *m, uint8_t **ret, size_t *ret_len, struct err *e);
-/* Makes empty @disk ready to be the chain's next one; _switch, while it stands, makes it that; _drop, while it runs, forgets it. */
+/*
+ * Prepares empty @disk as the chain's next one; _switch puts it on top, only while the machine is stopped; _drop gives
+ * it up, while it runs.
+ */
 int machine_overlay(struct machine *m, uint32_t number, int disk, struct err *e);
 int machine_overlay_switch(struct machine *m, struct err *e);
 void machine_overlay_drop(struct machine *m);

@@ -48,7 +48,7 @@ void vmm_say_failed(uint64_t id, const struct err *e)
 	vmm_say(&m);
 }
 
-/* For whoever reads usage at any moment: odd while it is not whole. */
+/* May be read at any moment: ->seq is odd while the values are being changed. */
 static void put_stat(struct vm_stat *to, const struct mux_stat *s)
 {
 	__atomic_fetch_add(&to->seq, 1, __ATOMIC_SEQ_CST);
@@ -115,13 +115,14 @@ static int tell_steer(struct vmm *v)
 
 static int hear_steer(struct vmm *v, const struct vm_steer *s, const uint8_t *rules, size_t len)
 {
-	if (s->on > 1 || s->len != len || len != (s->on ? sizeof(struct steer_rules) : 0) || v->start.role == VM_TEMPLATE)
+	if (s->on > 1 || s->len != len || len != (s->on ? sizeof(struct steer_rules) : 0) ||
+	    v->start.role == VM_TEMPLATE)
 		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "the STEER message is invalid");
 	v->carry.net = s->on;
 	v->steered = true;
 	v->rules_len = (uint32_t)len;
 	memcpy(v->rules, rules, len);
-	/* Before GO it waits for that: nobody is there to hear it. */
+	/* Before GO the rules wait: the guest cannot read them yet. */
 	return is_up(v) ? tell_steer(v) : 0;
 }
 
@@ -205,7 +206,7 @@ static int read_side(struct vmm *v)
 	if (n == -EAGAIN || n == -EINTR)
 		return 0;
 	if (n <= 0)
-		_exit(0); /* the warden, and who would come after it, are gone */
+		_exit(0); /* the warden has closed its end, and no other can come */
 	if (n < (ssize_t)sizeof(in.m) || in.m.version != VM_SIDE_VERSION)
 		r = err_set(&v->e, ERR_INTERNAL, -EPROTO, "the warden has another version");
 	else
@@ -285,14 +286,15 @@ static int advance(struct vmm *v)
 	return 0;
 }
 
-/* QEMU stops a machine that KVM cannot run any further, or whose disk is full, and waits for somebody to look at it. */
+/* QEMU stops a machine that KVM cannot run any further, or whose disk is full; that is an error here. */
 static int check_goes(struct vmm *v)
 {
-	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_STAYS || v->state == VMM_ENDED ||
-	    (v->join.id && v->join.flags & VM_JOIN_STILL))
+	if (!v->machine.qmp.stopped || v->state == VMM_LOADED || v->state == VMM_STOPS || v->state == VMM_STAYS ||
+	    v->state == VMM_ENDED || (v->join.id && v->join.flags & VM_JOIN_STILL))
 		return 0;
 	return err_set(&v->e, ERR_UNSUPPORTED, -EIO, "QEMU has stopped the virtual machine: %s",
-		       v->start.accel == VM_KVM ? "KVM cannot run it, or its disk cannot be written" : "its disk cannot be written");
+		       v->start.accel == VM_KVM ? "KVM cannot run it, or its disk cannot be written" :
+						  "its disk cannot be written");
 }
 
 static int loop(struct vmm *v)
@@ -349,10 +351,11 @@ static void last_words(struct vmm *v, int r)
 			err_set(&v->e, ERR_LOST, r, "%s: %s",
 				v->unloadable ? "QEMU cannot load this state" : "the virtual machine has ended", line);
 		else if (!v->e.msg[0])
-			err_set(&v->e, ERR_LOST, r, "%s", r == -EPIPE	 ? "the virtual machine has ended" :
-							  r == -EBADMSG	 ? "protocol error from the guest" :
-							  r == -ETIMEDOUT ? "the guest does not respond" :
-									    strerror(-r));
+			err_set(&v->e, ERR_LOST, r, "%s",
+				r == -EPIPE	? "the virtual machine has ended" :
+				r == -EBADMSG	? "protocol error from the guest" :
+				r == -ETIMEDOUT ? "the guest does not respond" :
+						  strerror(-r));
 	}
 	if (v->unloadable && (v->e.errnum == EIO || v->e.errnum == EPIPE))
 		v->e.errnum = ESTALE; /* it is the state's fault, not this machine's */

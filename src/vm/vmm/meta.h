@@ -5,6 +5,7 @@
 #pragma once
 #include <assert.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "vm/vmm/side.h"
@@ -23,7 +24,7 @@ struct vm_meta {
 	uint32_t tsc_khz; /* x86: how fast the processor counted. Another speed is another machine */
 	uint32_t accel, memory_mib, cpus;
 	uint32_t epoch; /* of the port's messages */
-	uint32_t way; /* what the guest knows of its way out: VM_WAY_* */
+	uint32_t way; /* what the guest was last sent about its network: VM_WAY_* */
 	uint64_t carry_len, state_len;
 	struct vm_what what;
 };
@@ -31,6 +32,9 @@ static_assert(sizeof(struct vm_meta) == 8 + 8 + 32 + 64 + 128 + 24 + 16 + 160, "
 
 /* Reads and checks the head alone (not its sum). ERR_INVALID with what is wrong. */
 int meta_head(int fd, struct vm_meta *ret, struct err *e);
+/* Reads @len bytes at @at. -ENODATA: there are fewer. */
+int meta_read(int fd, void *data, size_t len, off_t at);
+int meta_damaged(const char *what, struct err *e);
 /* All of it, the sum too; *@ret_rest: carry, then state, to be freed. */
 int meta_load(int fd, struct vm_meta *ret, uint8_t **ret_rest, struct err *e);
 /* Fills magic, version, size and sum of @m; the rest of it and the lengths are the caller's. */

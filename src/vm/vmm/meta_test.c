@@ -24,7 +24,8 @@ static int memfd(size_t size)
 TEST(a_state_comes_back_as_it_went_and_any_changed_byte_is_noticed)
 {
 	AUTO_CLOSE int fd = memfd(0);
-	struct vm_meta m = { .qemu = "7.2", .machine = "board", .memory_mib = 256, .carry_len = 5, .state_len = 6 }, got;
+	struct vm_meta m = { .qemu = "7.2", .machine = "board", .memory_mib = 256, .carry_len = 5, .state_len = 6 },
+		       got;
 	AUTO_FREE uint8_t *rest = NULL;
 	struct err e = { 0 };
 	uint8_t byte;
@@ -110,8 +111,8 @@ TEST(the_pages_that_a_clone_has_written_and_only_they_make_its_memory_of_the_fir
 TEST(pages_outside_of_the_memory_out_of_order_or_missing_are_refused_before_any_is_written)
 {
 	static const struct pages_run bad[][2] = {
-		{ { 0, 1 }, { 0, 1 } },	 { { 5, 1 }, { 4, 1 } },	 { { 0, 1 }, { PAGES, 1 } },
-		{ { 1, 0 }, { 2, 2 } },	 { { 0, 1 }, { 1, UINT64_MAX } }, { { 0, 1 }, { PAGES - 1, 2 } },
+		{ { 0, 1 }, { 0, 1 } }, { { 5, 1 }, { 4, 1 } },		 { { 0, 1 }, { PAGES, 1 } },
+		{ { 1, 0 }, { 2, 2 } }, { { 0, 1 }, { 1, UINT64_MAX } }, { { 0, 1 }, { PAGES - 1, 2 } },
 	};
 	static const char zero[PAGE];
 	struct err e = { 0 };
@@ -119,7 +120,8 @@ TEST(pages_outside_of_the_memory_out_of_order_or_missing_are_refused_before_any_
 	for (size_t i = 0; i <= ARRAY_LEN(bad); i++) {
 		AUTO_CLOSE int fd = memfd(0), ram = memfd(PAGES * PAGE);
 		struct pages_head h = { .magic = PAGES_MAGIC, .page = PAGE, .runs = 2, .pages = 2 };
-		const struct pages_run *run = i < ARRAY_LEN(bad) ? bad[i] : (const struct pages_run[]){ { 1, 1 }, { 9, 1 } };
+		const struct pages_run *run =
+			i < ARRAY_LEN(bad) ? bad[i] : (const struct pages_run[]){ { 1, 1 }, { 9, 1 } };
 		char got[PAGE];
 
 		CHECK_EQ(fd_write_all(fd, &h, sizeof(h)), 0);
@@ -151,7 +153,8 @@ static int pages_of(uint64_t start, uint64_t count, char letter)
 
 TEST(pages_of_several_are_joined_to_what_they_make_one_after_the_other)
 {
-	AUTO_CLOSE int a = pages_of(2, 6, 'a'), b = pages_of(4, 2, 'b'), c = pages_of(7, 3, 'c'), d = pages_of(0, 1, 'd');
+	AUTO_CLOSE int a = pages_of(2, 6, 'a'), b = pages_of(4, 2, 'b'), c = pages_of(7, 3, 'c'),
+		       d = pages_of(0, 1, 'd');
 	AUTO_CLOSE int out = memfd(0), one = memfd(PAGES * PAGE), all = memfd(PAGES * PAGE), broken = memfd(100);
 	const int fds[] = { a, b, c, d };
 	char want[PAGE], got[PAGE];

@@ -25,7 +25,8 @@ static bool pair_open(struct pair *p)
 	memcpy(p->fds, (int[]){ port[0], port[1], a[0], a[1], b[0], b[1] }, sizeof(p->fds));
 	p->api = a[0];
 	p->agent = b[0];
-	if (carry_init(&p->host, CARRY_HOST, port[0], a[1], 1) < 0 || carry_init(&p->guest, CARRY_GUEST, port[1], b[1], 1) < 0)
+	if (carry_init(&p->host, CARRY_HOST, port[0], a[1], 1) < 0 ||
+	    carry_init(&p->guest, CARRY_GUEST, port[1], b[1], 1) < 0)
 		return false;
 	p->host.net = true;
 	return true;
@@ -47,7 +48,7 @@ static void settle(struct pair *p)
 	}
 }
 
-/* Somebody who listens on loopback, and where. @backlog -1: bound, but nobody listens. */
+/* A socket that listens on loopback, and its port. @backlog -1: bound, without listening. */
 static int listener(int backlog, uint16_t *ret_port)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -63,7 +64,9 @@ static int listener(int backlog, uint16_t *ret_port)
 
 static int dial(uint16_t port)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port) };
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				 .sin_port = htons(port) };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	return fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 ? fd : -1;
@@ -146,7 +149,7 @@ TEST(what_is_refused_or_cut_outside_is_reset_inside)
 	settle(&p);
 	CHECK(recv(mine, &byte, 1, MSG_DONTWAIT) < 0 && errno == ECONNRESET);
 	fd_close(mine);
-	/* And the other way. */
+	/* Likewise in the other direction. */
 	CHECK(program(&mine, &in));
 	CHECK_EQ(chan_open_net(&p.guest, in, &to), 0);
 	settle(&p);
@@ -233,7 +236,7 @@ TEST(a_connection_inwards_begins_with_a_byte_that_says_how_it_went)
 		CHECK(recv(inner, got, sizeof(got), MSG_DONTWAIT) == 2);
 		fd_close(inner);
 		fd_close(sock[0]);
-		fd_close(l); /* nobody is there the next time */
+		fd_close(l); /* the next attempt finds no listener */
 	}
 	settle(&p);
 	CHECK(!p.r && all_free(&p));

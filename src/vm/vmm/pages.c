@@ -1,6 +1,7 @@
 /*
- * A private mapping of a file shows the file's pages until they are written; then they are anonymous. So the kernel knows
- * which of a machine's pages are its own (/proc/PID/pagemap), and nobody has to have watched them.
+ * Finds and writes the pages of a machine that differ from its file. A private mapping of a file shows the file's pages
+ * until they are written; then they are anonymous. So the kernel lists a machine's own pages (/proc/PID/pagemap), and
+ * no write had to be watched.
  */
 #include "vm/vmm/pages.h"
 #include "base/base.h"
@@ -169,7 +170,10 @@ static int find_runs(pid_t pid, int ram, uint64_t ram_size, struct runs *ret)
 	if (map < 0)
 		return map;
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		/* All of it, once: with a hole or two views nobody knows what the guest sees. */
+		/*
+		 * Exactly one mapping must cover all of it: with a hole or two views, it is unknown what the guest
+		 * sees.
+		 */
 		if (area[i].start != end)
 			return -EBADMSG;
 		end += area[i].count;
@@ -242,7 +246,8 @@ static bool runs_make_sense(const struct pages_run *run, const struct pages_head
 	uint64_t end = 0, sum = 0;
 
 	for (uint64_t i = 0; i < h->runs; i++) {
-		if (run[i].start < end || run[i].start >= ram_pages || !run[i].count || run[i].count > ram_pages - run[i].start)
+		if (run[i].start < end || run[i].start >= ram_pages || !run[i].count ||
+		    run[i].count > ram_pages - run[i].start)
 			return false;
 		end = run[i].start + run[i].count;
 		sum += run[i].count;
@@ -257,7 +262,8 @@ static int read_runs(int fd, uint64_t ram_size, struct pages_head *h, struct pag
 	struct stat st;
 	int r = fstat(fd, &st) < 0 ? -errno : read_full(fd, h, sizeof(*h), 0);
 
-	if (r == 0 && (h->magic != PAGES_MAGIC || h->page != PAGE || h->zero || h->pages > ram_pages || h->runs > h->pages))
+	if (r == 0 &&
+	    (h->magic != PAGES_MAGIC || h->page != PAGE || h->zero || h->pages > ram_pages || h->runs > h->pages))
 		r = -EBADMSG;
 	if (r == 0 && (uint64_t)st.st_size != sizeof(*h) + h->runs * sizeof(*run) + h->pages * PAGE)
 		r = -EBADMSG;
@@ -306,7 +312,7 @@ int pages_apply(int fd, int ram, uint64_t ram_size, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write the memory of a virtual machine") : 0;
 }
 
-/* Whose each page is (0: nobody's), as one table of runs. */
+/* The owner of each page (0: none), as one table of runs. */
 static int join_runs(const uint8_t *owner, uint64_t ram_pages, struct runs *ret)
 {
 	int r = 0;
@@ -346,7 +352,7 @@ static int join_file(int fd, uint8_t mine, const uint8_t *owner, uint64_t ram_si
 				if (r == 0)
 					r = write_full(out, buf, n * PAGE, at + rank * PAGE);
 			}
-			/* One of somebody newer is somebody's, too. */
+			/* A page of a newer owner counts, too. */
 			n += n == 0;
 			rank += n;
 			seen += n;

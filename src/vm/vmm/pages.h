@@ -6,7 +6,7 @@
 #include "base/err.h"
 
 /*
- * Writes them into empty @out. Process @pid has @ram, of @ram_size bytes, mapped privately once, and stands still. *@ret:
- * how many there are.
+ * Writes the pages into empty @out. Process @pid is stopped, and has @ram, of @ram_size bytes, mapped privately once.
+ * *@ret: their number.
  */
 int pages_write(pid_t pid, int ram, uint64_t ram_size, int out, uint64_t *ret, struct err *e);

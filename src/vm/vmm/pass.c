@@ -127,8 +127,8 @@ static int release_to_port(struct carry *c)
 }
 
 /*
- * The first step of a frame: who looks at it, and its descriptors. 0: its bytes can go now. CARRY_TAKEN, CARRY_LATER. A guest's
- * frames are small, and go whole: so a machine that stands still never stands in the middle of one.
+ * The first step of a frame: its hook, and its descriptors. 0: its bytes can be sent now. CARRY_TAKEN, CARRY_LATER. A
+ * guest's frames are small, and sent whole: so a machine is never stopped in the middle of one.
  */
 static int begin_frame(struct carry *c, struct frame *f, size_t n)
 {
@@ -228,7 +228,7 @@ void carry_hang_up(struct carry *c)
 		struct frame f;
 		long n = frame_decode(c->to.data, c->to.len, &f);
 
-		/* Half of it was told; the rest would be nonsense to the next one. */
+		/* A part of it was sent; the rest would be an invalid frame to the next client. */
 		assert(n > 0);
 		fd_close_many(c->to.fds, f.nfds);
 		frames_drop(&c->to, (size_t)n, f.nfds);

@@ -1,3 +1,4 @@
+/* Writes the header of an empty disk. */
 #include "vm/vmm/qcow.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -6,7 +7,7 @@
 
 #define BITS 16U /* of a cluster's size */
 #define CLUSTER (1U << BITS)
-#define L2_SPAN ((uint64_t)CLUSTER * (CLUSTER / 8)) /* what one entry of the first table stands for */
+#define L2_SPAN ((uint64_t)CLUSTER * (CLUSTER / 8)) /* bytes that one entry of the first table maps */
 #define HEAD_LEN 104U
 #define REFCOUNT_ORDER 4U /* 16 bits each */
 

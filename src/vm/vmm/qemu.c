@@ -17,7 +17,8 @@
 #define TB_MIB "32"
 #define THREADS "8" /* for its disks; the jail has room for 64 in all */
 #define KERNEL_LINE                                                                                                    \
-	"console=" CONSOLE " quiet loglevel=1 panic=-1 reboot=t rdinit=/init random.trust_cpu=on cryptomgr.notests audit=0 "   \
+	"console=" CONSOLE                                                                                             \
+	" quiet loglevel=1 panic=-1 reboot=t rdinit=/init random.trust_cpu=on cryptomgr.notests audit=0 "              \
 	"cgroup_no_v1=all mitigations=off psi=0 lsm=landlock nowatchdog rcupdate.rcu_cpu_stall_suppress=1"
 
 struct args {
@@ -77,8 +78,8 @@ static uint64_t processor(void)
 }
 
 /*
- * How fast the processor counts is told: on a busy host the guest could not measure it, and there is no other clock on this
- * board.
+ * Passes the frequency of the processor's counter: on a busy host the guest could not measure it, and this board has no
+ * other clock.
  */
 static void add_clock(struct args *a, const struct qemu_opts *o)
 {
@@ -108,7 +109,8 @@ void qemu_machine(const struct qemu_opts *o, char ret[QEMU_MACHINE])
 {
 	memset(ret, 0, QEMU_MACHINE);
 	if (o->accel == VM_KVM)
-		snprintf(ret, QEMU_MACHINE, BOARD KVM_OPTS " kvm " HOST_CPU " %016llx%s 2", (unsigned long long)processor(), o->usr >= 0 ? " usr" : "");
+		snprintf(ret, QEMU_MACHINE, BOARD KVM_OPTS " kvm " HOST_CPU " %016llx%s 2",
+			 (unsigned long long)processor(), o->usr >= 0 ? " usr" : "");
 	else
 		snprintf(ret, QEMU_MACHINE, BOARD BOARD_OPTS " tcg " EMULATED "%s 2", o->usr >= 0 ? " usr" : "");
 }
@@ -158,17 +160,23 @@ static void add_node(struct args *a, int fd, const char *name, const char *forma
 	add(a, "-add-fd");
 	add(a, "fd=%d,set=%d", fd, fd);
 	add(a, "-blockdev");
-	/* Nothing of a running machine's outlives this host: who keeps a disk makes it durable. */
-	add(a, "driver=file,node-name=f-%s,filename=/dev/fdset/%d,read-only=%s,locking=off,cache.no-flush=on%s", name, fd, ro, discard);
+	/*
+	 * Disks of a running machine do not survive a crash of the host, so QEMU need not flush; the warden syncs a
+	 * disk that is kept.
+	 */
+	add(a, "driver=file,node-name=f-%s,filename=/dev/fdset/%d,read-only=%s,locking=off,cache.no-flush=on%s", name,
+	    fd, ro, discard);
 	add(a, "-blockdev");
 	add(a, "driver=%s,node-name=d-%s,file=f-%s,read-only=%s%s%s", format, name, name, ro, backing, discard);
 }
 
-static void add_drive(struct args *a, const struct qemu_opts *o, const char *node, const char *serial, const char *read_only)
+static void add_drive(struct args *a, const struct qemu_opts *o, const char *node, const char *serial,
+		      const char *read_only)
 {
 	if (o->io_bps) {
 		add(a, "-blockdev");
-		add(a, "driver=throttle,node-name=t-%s,throttle-group=io,file=d-%s,read-only=%s", serial, node, read_only);
+		add(a, "driver=throttle,node-name=t-%s,throttle-group=io,file=d-%s,read-only=%s", serial, node,
+		    read_only);
 	}
 	add(a, "-device");
 	add(a, "virtio-blk-device,drive=%s-%s,serial=%s", o->io_bps ? "t" : "d", o->io_bps ? serial : node, serial);
@@ -188,10 +196,13 @@ static void add_chain(struct args *a, const struct qemu_opts *o)
 
 static void add_devices(struct args *a, const struct qemu_opts *o)
 {
-	static const char *const fixed[] = { "-serial", "chardev:con", "-device", "virtio-serial-device,max_ports=2", "-device",
-					     "virtserialport,chardev=agent,name=cloche", "-object", "rng-builtin,id=rng", "-device",
-					     "virtio-rng-device,rng=rng", "-mon", "chardev=qmp,mode=control", "-object",
-					     ("main-loop,id=loop,thread-pool-max=" THREADS) };
+	static const char *const fixed[] = { "-serial", "chardev:con",
+					     "-device", "virtio-serial-device,max_ports=2",
+					     "-device", "virtserialport,chardev=agent,name=cloche",
+					     "-object", "rng-builtin,id=rng",
+					     "-device", "virtio-rng-device,rng=rng",
+					     "-mon",	"chardev=qmp,mode=control",
+					     "-object", ("main-loop,id=loop,thread-pool-max=" THREADS) };
 	const struct {
 		const char *id;
 		int fd;
@@ -219,8 +230,16 @@ static void add_devices(struct args *a, const struct qemu_opts *o)
 
 static void fill(struct args *a, const struct qemu_opts *o)
 {
-	static const char *const fixed[] = { QEMU_PROGRAM, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox",
-					     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny" };
+	static const char *const fixed[] = {
+		QEMU_PROGRAM,
+		"-nodefaults",
+		"-no-user-config",
+		"-display",
+		"none",
+		"-no-reboot",
+		"-sandbox",
+		"on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
 		add(a, "%s", fixed[i]);
@@ -248,7 +267,7 @@ static _Noreturn void become(const struct qemu_opts *o, char *const argv[], pid_
 	for (size_t i = 0; i < o->disks; i++)
 		if (pass(o->disk[i]) < 0)
 			_exit(1);
-	/* Not ours: our stdin is who tells us what to do. */
+	/* Stdin is replaced: cloche-vmm's own stdin is its socket to the warden. */
 	for (int i = 0; i < 3; i++)
 		if (sys_dup3(o->console, i, 0) < 0)
 			_exit(1);

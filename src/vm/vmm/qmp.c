@@ -1,3 +1,4 @@
+/* Sends commands to QEMU's monitor, and reads answers. */
 #include "vm/vmm/qmp.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -8,7 +9,8 @@
 
 #define COMMAND_MAX 2048
 #define WAIT_MS 250
-#define ANSWER_WAITS 120U /* of those: emulated, on a busy machine. Waits are counted, since a jail may be frozen for days */
+/* of those: emulated, on a busy machine. Waits are counted, since a jail may be frozen for days */
+#define ANSWER_WAITS 120U
 
 int qmp_init(struct qmp *q, int fd)
 {
@@ -40,7 +42,7 @@ static const char *skip_string(const char *at, const char *end)
 	return at < end ? at + 1 : NULL;
 }
 
-/* Behind the value at @at, or NULL. Braces are only counted: what is in them is nobody's business here. */
+/* Returns the end of the value at @at, or NULL. Braces are only counted, and their content is skipped. */
 static const char *skip_value(const char *at, const char *end)
 {
 	unsigned depth = 0;
@@ -146,7 +148,9 @@ static bool take_event(struct qmp *q, size_t len)
 		return false;
 	n = qmp_member(q->line, len, "data", &data);
 	if (says(q->line, len, "event", "MIGRATION"))
-		q->migration = says(data, n, "status", "completed") ? 1 : says(data, n, "status", "failed") ? -1 : q->migration;
+		q->migration = says(data, n, "status", "completed") ? 1 :
+			       says(data, n, "status", "failed")    ? -1 :
+								      q->migration;
 	else if (says(q->line, len, "event", "BLOCK_JOB_COMPLETED"))
 		take_job(q, data, n);
 	else if (says(q->line, len, "event", "BLOCK_JOB_CANCELLED"))
@@ -193,7 +197,10 @@ static ssize_t read_line(struct qmp *q, unsigned waits)
 static int lost(ssize_t n, const char *what, struct err *e)
 {
 	return err_set(e, ERR_LOST, n ? (int)n : -ETIMEDOUT, "QEMU %s at '%s'",
-		       !n ? "did not answer" : n == -EPIPE ? "ended" : "sent an invalid message", what);
+		       !n	   ? "did not answer" :
+		       n == -EPIPE ? "ended" :
+				     "sent an invalid message",
+		       what);
 }
 
 int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e)
@@ -213,7 +220,8 @@ int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e)
 	memset(ret, 0, QMP_VERSION);
 	for (unsigned i = 0; i < 4; i++) {
 		static const char *const names[] = { "major", "minor", "micro", "package" };
-		size_t len = i < 3 ? qmp_member(number, number_len, names[i], &part) : qmp_member(version, version_len, "package", &part);
+		size_t len = i < 3 ? qmp_member(number, number_len, names[i], &part) :
+				     qmp_member(version, version_len, "package", &part);
 
 		put_text(text, sizeof(text), len ? part : "", len);
 		if (i && k + 1 < QMP_VERSION)
@@ -299,7 +307,7 @@ int qmp_drain(struct qmp *q)
 
 	while ((n = read_line(q, 0)) > 0) {
 		if (!take_event(q, (size_t)n))
-			return -EBADMSG; /* nobody asked */
+			return -EBADMSG; /* an answer without a command */
 		drop(q, (size_t)n);
 	}
 	return (int)n;

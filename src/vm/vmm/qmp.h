@@ -1,6 +1,7 @@
 /*
- * What QEMU is told while it runs: its monitor, one JSON object a line each way. QEMU is as hostile as its guest, so answers
- * are only looked at for what they are, bounded in length and time; nothing of them is kept but a version and an error's text.
+ * QEMU's monitor: commands while it runs, one JSON object per line in each direction. QEMU is as hostile as its
+ * guest, so answers are only parsed as far as needed, bounded in length and time; only a version and an error's text
+ * are kept.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,8 +19,8 @@ struct qmp {
 	char *line; /* QMP_LINE */
 	size_t len;
 	uint32_t id; /* of the last command */
-	bool stopped; /* the machine stands, as far as events tell: who did not ask for that has lost it */
-	int migration; /* what was told of it last: 0 nothing, 1 complete, -1 failed */
+	bool stopped; /* the machine is stopped, according to events; without a request for that, it is lost */
+	int migration; /* its last state: 0 unknown, 1 complete, -1 failed */
 	int job; /* likewise of a block job; there is one at a time */
 	char job_why[QMP_WHY]; /* it failed */
 };
@@ -32,7 +33,8 @@ int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e);
  * One command with its arguments ("" or members without braces: our own words and numbers), and its answer waited for. @fd
  * goes with it; -1: none. ERR_LOST when QEMU does not answer.
  */
-int qmp_do(struct qmp *q, int fd, const char *command, struct err *e, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+int qmp_do(struct qmp *q, int fd, const char *command, struct err *e, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
 /* Until an incoming migration is complete. */
 int qmp_wait_migration(struct qmp *q, struct err *e);
 /* Reads what came unasked, without waiting. -EPIPE: QEMU has closed it. */

@@ -5,8 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GREETING                                                                                                       \
-	"{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 22, \"minor\": 2, \"major\": 7}, \"package\": \"Debian 1:7.2\"}, "     \
+#define GREETING                                                                                                           \
+	"{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 22, \"minor\": 2, \"major\": 7}, \"package\": \"Debian 1:7.2\"}, " \
 	"\"capabilities\": [\"oob\"]}}\r\n"
 
 static struct qmp open_qmp(int ret[2])
@@ -53,8 +53,9 @@ TEST(a_greeting_tells_the_version_and_commands_their_answers)
 	say(fd[1], GREETING "{\"return\": {}, \"id\": 1}\r\n");
 	CHECK_EQ(qmp_greet(&q, version, &e), 0);
 	CHECK_STR(version, "7.2.22 Debian 1:7.2");
-	say(fd[1], "{\"timestamp\": {\"seconds\": 1}, \"event\": \"MIGRATION\", \"data\": {\"status\": \"completed\"}}\r\n"
-		   "{\"id\": 2, \"error\": {\"class\": \"GenericError\", \"desc\": \"no \\\"such\\\" thing\"}}\r\n");
+	say(fd[1],
+	    "{\"timestamp\": {\"seconds\": 1}, \"event\": \"MIGRATION\", \"data\": {\"status\": \"completed\"}}\r\n"
+	    "{\"id\": 2, \"error\": {\"class\": \"GenericError\", \"desc\": \"no \\\"such\\\" thing\"}}\r\n");
 	CHECK_EQ(qmp_do(&q, -1, "stop", &e, "%s", ""), -EIO);
 	CHECK(strstr(e.msg, "'stop': no \"such\" thing"));
 	CHECK_EQ(qmp_wait_migration(&q, &e), 0);
@@ -86,20 +87,24 @@ TEST(a_job_is_over_when_that_is_told_also_in_the_middle_of_another_answer)
 	int fd[2];
 	struct qmp q = open_qmp(fd);
 
-	say(fd[1], "{\"event\": \"JOB_STATUS_CHANGE\", \"data\": {\"status\": \"running\", \"id\": \"join\"}}\r\n{\"return\": {}, \"id\": 1}\r\n");
+	say(fd[1],
+	    "{\"event\": \"JOB_STATUS_CHANGE\", \"data\": {\"status\": \"running\", \"id\": \"join\"}}\r\n{\"return\": {}, \"id\": 1}\r\n");
 	CHECK_EQ(qmp_do(&q, -1, "block-stream", &e, "%s", ""), 0);
 	CHECK_EQ(q.job, 0);
-	say(fd[1], "{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\", \"len\": 8}}\r\n{\"return\": {}, \"id\": 2}\r\n");
+	say(fd[1],
+	    "{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\", \"len\": 8}}\r\n{\"return\": {}, \"id\": 2}\r\n");
 	CHECK_EQ(qmp_do(&q, -1, "remove-fd", &e, "%s", ""), 0);
 	CHECK_EQ(q.job, 1);
 	/* Behind an answer it is not lost, and needs nothing more to come. */
 	q.job = 0;
-	say(fd[1], "{\"return\": {}, \"id\": 3}\r\n{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\"}}\r\n");
+	say(fd[1],
+	    "{\"return\": {}, \"id\": 3}\r\n{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\"}}\r\n");
 	CHECK_EQ(qmp_do(&q, -1, "block-stream", &e, "%s", ""), 0);
 	CHECK_EQ(q.job, 0);
 	CHECK_EQ(qmp_drain(&q), 0);
 	CHECK_EQ(q.job, 1);
-	say(fd[1], "{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\", \"error\": \"No space left on device\"}}\r\n");
+	say(fd[1],
+	    "{\"event\": \"BLOCK_JOB_COMPLETED\", \"data\": {\"device\": \"join\", \"error\": \"No space left on device\"}}\r\n");
 	CHECK_EQ(qmp_drain(&q), 0);
 	CHECK_EQ(q.job, -1);
 	CHECK_STR(q.job_why, "No space left on device");

@@ -1,14 +1,14 @@
 /*
- * A machine's state, taken while it stands: QEMU's devices, the pages that are its own, the port. What was written to its disk
- * so far stays below; from then on it writes into a new file. All of that can fail but for the last step, so a machine whose
- * save failed has still the disks it had.
+ * A machine's state, saved while it is stopped: QEMU's devices, its own pages, the port. What was written to its disk
+ * so far stays below; later writes go into a new file. Only the last step cannot fail, so a machine whose save failed
+ * still has the disks it had.
  */
 #include "base/base.h"
 #include "base/clock.h"
 #include "vm/vmm/pages.h"
 #include "vm/vmm/vmm.h"
 
-#define QUIET_NS (20ULL * 1000000000ULL) /* for the guest to stand still */
+#define QUIET_NS (20ULL * 1000000000ULL) /* for the guest to become quiet */
 #define TEMPLATE_NS (100ULL * 1000000000ULL)
 
 static void close_save(struct vmm *v)
@@ -65,7 +65,7 @@ int vmm_save_wait(const struct vmm *v)
 
 	if (v->state != VMM_STOPS && v->state != VMM_WARMS)
 		return -1;
-	/* One that stood already: there is nobody who would wake us. */
+	/* One that was stopped already: no event would wake this loop. */
 	if (v->state == VMM_STOPS && carry_quiet(&v->carry))
 		return 0;
 	return now >= v->until ? 0 : (int)((v->until - now) / 1000000ULL) + 1;
@@ -119,7 +119,7 @@ static int take(struct vmm *v, uint64_t *ret_pages)
 	return r;
 }
 
-/* The machine goes on, saved or not; or stays as it stands. */
+/* Lets the machine run again, saved or not; with STAY it remains stopped. */
 static int go_on(struct vmm *v, int saved, uint64_t pages)
 {
 	struct vm_msg m = { .type = VM_SAVED, .saved = { .id = v->save_id, .pages = pages } };

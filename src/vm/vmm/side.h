@@ -1,9 +1,10 @@
 /*
- * What the warden and cloche-vmm say to each other: SOCK_SEQPACKET, cloche-vmm's stdin. Each message is one struct vm_msg
- * (START: and the sandbox's spec behind it; STEER: and rules), with descriptors. docs/design/0011-vm.md tells the story.
+ * Messages between the warden and cloche-vmm: SOCK_SEQPACKET, cloche-vmm's stdin. Each message is one struct vm_msg
+ * (START: and the sandbox's spec behind it; STEER: and rules), with descriptors. docs/design/0011-vm.md describes the
+ * protocol.
  *
- * The warden treats what comes from cloche-vmm as a stranger's: that shares its jail with QEMU. What a message does not use
- * is zero.
+ * The warden treats messages of cloche-vmm as hostile, since it shares its jail with QEMU. Fields that a message does
+ * not use are zero.
  */
 #pragma once
 #include <assert.h>
@@ -14,18 +15,19 @@
 
 #define VM_SIDE_VERSION 4U
 #define VM_SPEC_MAX 32768 /* of what follows START: the sandbox's spec, as it goes to the guest */
-#define VM_KERNEL "/vm/kernel" /* where it is in the jail; only who boots needs it */
+#define VM_KERNEL "/vm/kernel" /* its path in the jail; only needed to boot */
 #define VM_RULES_MAX 1024 /* of what follows STEER: struct steer_rules (linux/steer.h), for the guest */
 #define VM_CHAIN_MAX 15U /* disks on top of each other, the writable one included */
 
 enum vm_type {
 	/* warden → vmm */
 	VM_START = 1, /* once, the first; vm_start, fds by its mask → LOADED, of a template: TEMPLATED */
-	VM_GO, /* once, after LOADED; vm_go; fd: AGENT, a stream socket whose other end takes this VM for an agent → UP */
+	/* once, after LOADED; vm_go; fd: AGENT, a stream socket whose other end takes this VM for an agent → UP */
+	VM_GO,
 	VM_ATTACH, /* after UP; fd: AGENT, a new one. The old one ends; READY and UP come on the new one */
 	/*
-	 * after UP, of a clone; vm_save; fds: META, PAGES (both empty, writable), DISK (empty, read and write: becomes the
-	 * new top of the chain) → SAVED. Whatever fails, the machine goes on with the disks it had
+	 * after UP, of a clone; vm_save; fds: META, PAGES (both empty, writable), DISK (empty, read and write: becomes
+	 * the new top of the chain) → SAVED. After a failure the machine continues with the disks it had
 	 */
 	VM_SAVE,
 	VM_GROUP_KILL, /* vm_group; never answered */
@@ -36,10 +38,10 @@ enum vm_type {
 	 * more. The machine runs meanwhile, and no SAVE is taken. One that comes while another is under way follows it
 	 */
 	VM_JOIN,
-	VM_GO_ON, /* one that stands since a SAVE with STAY runs again, any other does already; never answered */
+	VM_GO_ON, /* a machine that is stopped since a SAVE with STAY runs again, others run already; never answered */
 	/* vmm → warden */
 	VM_LOADED = 32, /* waits for GO. Of COLD: the guest has booted */
-	VM_TEMPLATED, /* META, RAM and DISK[0] are complete; nobody writes them any more; cloche-vmm ends */
+	VM_TEMPLATED, /* META, RAM and DISK[0] are complete and will not change; cloche-vmm ends */
 	VM_UP, /* vm_up; READY and UP have gone to AGENT */
 	VM_SAVED, /* vm_saved */
 	VM_FAILED, /* vm_failed: START, GO, SAVE or JOIN. After START and GO cloche-vmm ends */
@@ -49,7 +51,7 @@ enum vm_type {
 enum vm_role {
 	VM_COLD = 1, /* boots with memory of its own; waits for GO with what its sandbox is to be. Has no SAVE */
 	VM_TEMPLATE, /* boots, makes the sandbox, saves all of it and ends */
-	VM_CLONE, /* goes on from a META and its memory */
+	VM_CLONE, /* continues from a META and its memory */
 };
 
 enum vm_accel {
@@ -69,9 +71,9 @@ enum vm_accel {
 #define VM_KEEP 1U /* the end of AGENT does not end the machine: ATTACH may follow. Without: it does */
 
 /*
- * How a guest's sandbox is steered, in short: not at all, or 1 + enum steer_mode, without addresses; or in another way, or nobody
- * knows. vm_start.flags has it of a template; later META has. Telling a guest costs it time and memory, so it is not told what it
- * knows.
+ * How a guest's sandbox is steered, in short: without a network (0), or 1 + enum steer_mode, without addresses; or
+ * VM_WAY_OTHER. vm_start.flags has it for a template; META has it later. A message costs the guest time and memory, so
+ * it is only sent when it changes something.
  */
 #define VM_WAY_SHIFT 8U /* in ->flags */
 #define VM_WAY_NONE 0U
@@ -111,7 +113,7 @@ struct vm_go {
 	uint32_t zero;
 };
 
-#define VM_SAVE_STAY 1U /* it was paused: it does not run behind it until GO_ON, and can be saved and joined again as it stands */
+#define VM_SAVE_STAY 1U /* stopped until GO_ON; may be saved and joined again meanwhile */
 /* ->id of this and the next: not 0, and no other's; the answer has it, too. */
 struct vm_save {
 	uint64_t id;
@@ -132,8 +134,8 @@ struct vm_group {
 };
 
 /*
- * The machine's way out. Who decides is outside of this jail, in whose network all of it ends; the rules are a hint for the guest,
- * so that what would be refused anyhow is refused there, at once.
+ * The machine's network. Egress decides, outside of this jail's network; the rules are a hint for the guest, so that
+ * connections that would be refused are refused there, at once.
  */
 struct vm_steer {
 	uint32_t on; /* 1: there is one; 0: none, and no rules follow */
@@ -147,7 +149,7 @@ struct vm_up {
 
 struct vm_saved {
 	uint64_t id;
-	uint64_t pause_ns; /* for so long the guest stood still */
+	uint64_t pause_ns; /* time for which the guest was stopped */
 	uint64_t pages; /* in PAGES */
 };
 
@@ -181,7 +183,8 @@ struct vm_msg {
 		uint8_t bytes[256];
 	};
 };
-static_assert(sizeof(struct vm_start) == 40 + 160 && sizeof(struct vm_go) == 120 && sizeof(struct vm_failed) == 256, "no padding");
+static_assert(sizeof(struct vm_start) == 40 + 160 && sizeof(struct vm_go) == 120 && sizeof(struct vm_failed) == 256,
+	      "no padding");
 static_assert(sizeof(struct vm_msg) == 264, "no padding");
 
 /*

@@ -1,7 +1,7 @@
 /*
- * Standing still for a checkpoint. Each side says its last word (QUIESCE, QUIET), and what it has to say after that waits in
- * ->out behind ->out_stop. So when the host has heard QUIET there is no byte under way, and both ends' state is whole: the
- * guest's in its memory, the host's in what kept_save() writes.
+ * Quiescence for a checkpoint. Each side announces its last byte (QUIESCE, QUIET), and later messages wait in ->out
+ * behind ->out_stop. So when the host has got QUIET, no byte is in transit, and both ends' state is whole: the guest's
+ * in its memory, the host's in what kept_save() writes.
  */
 #include "base/base.h"
 #include "base/clock.h"

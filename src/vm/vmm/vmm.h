@@ -12,11 +12,11 @@
 enum vmm_state {
 	VMM_BOOTS, /* until HELLO */
 	VMM_LOADED, /* until GO */
-	VMM_RISES, /* until the sandbox stands, or goes on */
+	VMM_RISES, /* until the sandbox is ready, or continues */
 	VMM_WARMS, /* a template: until its one command has ended */
 	VMM_RUNS,
 	VMM_STOPS, /* until no byte is under way: then it is saved */
-	VMM_STAYS, /* it was saved, and nobody has let it run since */
+	VMM_STAYS, /* saved with STAY, and stopped until GO_ON */
 	VMM_ENDED, /* a template that is complete */
 };
 
@@ -34,7 +34,7 @@ struct vmm {
 	struct kept *kept;
 	bool hello; /* it has booted */
 	bool unloadable; /* a clone: QEMU did not take its state, and may have said why */
-	bool steered; /* STEER was told: */
+	bool steered; /* STEER has come: */
 	uint32_t rules_len;
 	uint8_t rules[VM_RULES_MAX];
 	int agent; /* GO's, until it is attached */
@@ -55,7 +55,10 @@ int vmm_start(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds);
 /* HELLO's answer: what the sandbox is to be. */
 int vmm_begin(struct vmm *v, const uint8_t seed[32]);
 
-/* save.c. Begins to stand still for a save; @fds: enum vmm_save_fd, taken. ->e says why not; the machine goes on. */
+/*
+ * save.c. Begins to quiesce for a save; @fds: enum vmm_save_fd, taken. On failure ->e has the reason, and the machine
+ * continues.
+ */
 int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds);
 /* GO_ON. Negative: the machine cannot. */
 int vmm_go_on(struct vmm *v);
@@ -64,12 +67,12 @@ int vmm_save_template(struct vmm *v);
 /* warm.c: begins a template's one command; in VMM_WARMS, each turn: saves it behind that. */
 int vmm_warm(struct vmm *v);
 int vmm_warm_turn(struct vmm *v);
-/* In VMM_STOPS, each turn: does it once all is quiet, and says so. Negative: the machine cannot go on. */
+/* In VMM_STOPS, each turn: saves once all is quiet, and answers. Negative: the machine cannot continue. */
 int vmm_save_turn(struct vmm *v);
 /* So many ms may go by until the next turn of either, -1: any. */
 int vmm_save_wait(const struct vmm *v);
 
-/* join.c: begins it, and answers once it is done. Negative: the machine cannot go on. */
+/* join.c: begins it, and answers once it is done. Negative: the machine cannot continue. */
 int vmm_join(struct vmm *v, const struct vm_join *j);
 int vmm_join_turn(struct vmm *v);
 

@@ -1,7 +1,7 @@
 /*
  * A template runs one small command before it is saved. Clones then find in memory what every first command needs (the
- * shell's pages, the kernel's caches), instead of each reading and translating its way to it: a third of the time to its
- * first answer, and of what it has for itself.
+ * shell's pages, the kernel's caches), and need not read and translate it each: this saves a third of the time to their
+ * first answer, and of their own pages.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -18,7 +18,7 @@
 #define WARM_END_NS (60ULL * 1000000000ULL) /* no clone may have it; and for so long that may take */
 #define FRAME_SIZE 512
 
-/* Nothing to read, and nobody who reads: it says nothing. */
+/* An empty stdin, and outputs that are not read: the command prints nothing. */
 static int make_stdio(int ret[3])
 {
 	int in[2], out[2], r = sys_pipe2(in, O_CLOEXEC);
@@ -126,6 +126,6 @@ int vmm_warm_turn(struct vmm *v)
 		fd_close(TAKE_FD(v->warm));
 	else if (v->warm >= 0 && clock_mono_ns() >= v->until)
 		return give_up(v);
-	/* The end of our socket is noticed in a turn: only then is nobody there any more. */
+	/* The end of our socket is noticed in a turn; only then has the client gone. */
 	return v->warm >= 0 || v->carry.ctl >= 0 ? 0 : vmm_save_template(v);
 }

@@ -1,16 +1,17 @@
+/* Sends requests to a warden, and receives checked replies. */
 #include "warden/client/client.h"
 #include "base/base.h"
 #include "warden/msg.h"
 
 #include <poll.h>
 
-/* A create waits for a blank when none is ready; a destroy or a freeze for processes that are slow to stop. */
+/* A create waits for a blank when none is ready; a destroy or a freeze waits for processes that are slow to stop. */
 #define ANSWER_MS 60000
 
 struct client {
-	int fd; /* -1: given up */
+	int fd; /* -1: the connection was given up */
 	uint64_t seq;
-	struct warden_req req; /* not on the stack: they are large */
+	struct warden_req req; /* not on the stack, since they are large */
 	struct warden_rep rep;
 };
 
@@ -21,7 +22,7 @@ static int give_up(struct client *c, int r)
 	return r;
 }
 
-/* Receives into ->rep; the descriptors are the caller's on success. */
+/* Receives a reply into ->rep; on success the descriptors are the caller's. */
 static int receive(struct client *c, int *fds, size_t *nfds, struct err *e)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLIN };
@@ -64,7 +65,7 @@ static int call(struct client *c, enum warden_op op, uint64_t handle, int fds[MS
 		return give_up(c, r);
 	if (c->rep.result == 0)
 		return 0;
-	err_set(e, (enum err_kind)c->rep.kind, c->rep.result, "%s", c->rep.msg);
+	err_set(e, c->rep.what, c->rep.result, "%s", c->rep.msg);
 	if (c->rep.remedy[0])
 		err_remedy(e, "%s", c->rep.remedy);
 	return c->rep.result;
@@ -171,11 +172,6 @@ int client_thaw(struct client *c, uint64_t handle, struct err *e)
 	return call_plain(c, WARDEN_THAW, handle, e);
 }
 
-int client_refresh(struct client *c, uint64_t handle, struct err *e)
-{
-	return call_plain(c, WARDEN_REFRESH, handle, e);
-}
-
 int client_counts(struct client *c, struct warden_counts *ret, struct err *e)
 {
 	const struct msg_counts *n = &c->rep.counts;
@@ -227,7 +223,8 @@ int client_group(struct client *c, uint64_t handle, uint32_t *ret, int *ret_fd, 
 	return r;
 }
 
-int client_group_for(struct client *c, uint64_t handle, uint32_t uid, uint32_t *ret, int *ret_fd, int *ret_user, struct err *e)
+int client_group_for(struct client *c, uint64_t handle, uint32_t uid, uint32_t *ret, int *ret_fd, int *ret_user,
+		     struct err *e)
 {
 	int fds[MSG_FDS] = MSG_NO_FDS, r = group_new(c, handle, uid + 1, ret, fds, e);
 

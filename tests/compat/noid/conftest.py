@@ -10,7 +10,8 @@ sys.path[:0] = [str(FUNCTIONAL), str(pathlib.Path(__file__).parent)]
 
 
 def _functional():
-    """The functional tests' own conftest: a /tmp and cgroups of our own, so that what is left is told for sure."""
+    """The functional tests' own conftest: a private /tmp and private cgroups, so that leftovers are noticed for
+    certain."""
     spec = importlib.util.spec_from_file_location("functional_conftest", FUNCTIONAL / "conftest.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -41,7 +42,7 @@ def nothing_is_left_behind():
 
 
 def noid_daemon(*args):
-    """One whose first token is of Noid's form, as who comes from there has it."""
+    """A daemon whose first token has Noid's form, as for users who come from Noid."""
     d = Daemon(None, *args)
     d.token_file.write_text(TOKEN + "\n")
     os.chmod(d.token_file, 0o600)

@@ -134,8 +134,8 @@ def test_every_error_is_one_text(d, noid, vm):
             assert r.headers["WWW-Authenticate"] == "Bearer"
     assert noid.call("GET", f"/v1/vms/{vm}/checkpoints").json == []
     # Our own dialect keeps its own.
-    assert set(d.get("/v1/sandboxes/none").json["error"]) == {"code", "message", "cause", "remedy", "request_id"}
-    assert set(d.get("/v1/vmsx").json["error"]) == {"code", "message", "cause", "remedy", "request_id"}
+    assert set(d.get("/v1/sandboxes/none").json["error"]) == {"code", "reason", "message", "cause", "remedy", "request_id"}
+    assert set(d.get("/v1/vmsx").json["error"]) == {"code", "reason", "message", "cause", "remedy", "request_id"}
     assert d.get("/v1/sandboxes/none").headers["X-Noid-Api-Version"] is None
     # And the VM is none the worse.
     assert noid.exec(vm, "echo", "still")["stdout"] == "still\n"

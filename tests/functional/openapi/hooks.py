@@ -5,7 +5,7 @@ MAKERS = ("createSandbox", "putTemplate", "restoreCheckpoint")
 
 
 def only_what_there_is(body):
-    for key in ("checkpoint", "image", "isolation", "mounts", "start", "template", "warm"):
+    for key in ("checkpoint", "devices", "gpus", "image", "io_bps", "isolation", "mounts", "start", "template", "warm"):
         body.pop(key, None)
     for key in ("cpus", "disk", "memory", "nofile", "pids"):
         if body.get(key) in (0, "0"):

@@ -50,6 +50,9 @@ test('a timeout kills and keeps the output', async () => {
 
 test('a program that is not there is refused, not run', async () => {
   await assert.rejects(s.exec(['/no/such/program']), RefusedError);
+  const merged = await s.exec('echo a; echo b >&2; echo c', { output: 'merged' });
+  assert.deepEqual([merged.stdout, merged.stderr], ['a\nb\nc\n', '']);
+  assert.equal((await s.exec(['wc', '-c'], { stdin: Buffer.alloc(6 << 20, 10) })).stdout, `${6 << 20}\n`);
   // A stream may have begun before that is known; then it ends with it.
   for (const transport of ['websocket', 'sse'] as const) {
     await assert.rejects(async () => text(await s.start(['/no/such/program'], { transport })), RefusedError);

@@ -69,18 +69,18 @@ test('warm code has run before the sandbox is there', async () => {
   const t = await client.templates.set('warm', { warm: { python: 'import json, decimal' } });
   assert.equal(t.warm?.ready, true);
   const [a, b] = await Promise.all([client.sandboxes.create({ template: 'warm' }), client.sandboxes.create({ template: 'warm' })]);
-  const r = await a.runCode('import sys\nprint("decimal" in sys.modules, __name__)\nprint("oops", file=sys.stderr)\nsys.exit(3)');
+  const r = await a.exec({ code: 'import sys\nprint("decimal" in sys.modules, __name__)\nprint("oops", file=sys.stderr)\nsys.exit(3)' });
   assert.deepEqual([r.stdout, r.stderr, r.exitCode], ['True __main__\n', 'oops\n', 3]);
   // Random numbers are each one's own.
   const draw = 'import random, secrets\nprint(random.random(), secrets.token_hex(8))';
-  assert.notEqual((await a.exec({ code: draw })).stdout, (await b.runCode(draw)).stdout);
+  assert.notEqual((await a.exec({ code: draw })).stdout, (await b.exec({ code: draw })).stdout);
   const followed = await b.start({ code: 'for i in range(3): print(i)' });
   assert.equal((await followed.wait()).stdout, '0\n1\n2\n');
   await assert.rejects(client.templates.set('broken', { warm: { python: 'import nothing_of_the_sort' } }), (e) => {
     return e instanceof RefusedError && /nothing_of_the_sort/.test(e.message);
   });
   const cold = await client.sandboxes.create();
-  await assert.rejects(cold.runCode('print(1)'), ConflictError);
+  await assert.rejects(cold.exec({ code: 'print(1)' }), ConflictError);
   await Promise.all([a, b, cold].map((s) => s.delete()));
   await client.templates.delete('warm');
 });

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fromWire, queryString, toWire } from '../../src/wire.js';
 import { execBody, readResult } from '../../src/exec.js';
-import { errorFromWire, NotFoundError, RateLimitError, ClocheError, UnsupportedError } from '../../src/errors.js';
+import { errorFromWire, NotFoundError, ProgramMissingError, RateLimitError, RefusedError, ClocheError, UnsupportedError } from '../../src/errors.js';
+import { REASONS } from '../../src/reasons.js';
 import { retryAfter } from '../../src/http.js';
 
 test('names change their spelling, what the user named does not', () => {
@@ -44,6 +45,13 @@ test('errors are typed by code, by status when there is none', () => {
   const e = errorFromWire({ code: 'not_found', message: 'no sandbox "x"', cause: 'deleted', remedy: 'make one', request_id: 'r1' }, 404);
   assert.ok(e instanceof NotFoundError);
   assert.deepEqual([e.code, e.status, e.message, e.cause, e.remedy, e.requestId, e.name], ['not_found', 404, 'no sandbox "x": deleted', 'deleted', 'make one', 'r1', 'NotFoundError']);
+  assert.equal(e.reason, null);
+  const finer = errorFromWire({ code: 'refused', reason: 'program_missing', message: 'm' }, 422);
+  assert.ok(finer instanceof ProgramMissingError && finer instanceof RefusedError);
+  assert.deepEqual([finer.reason, REASONS[finer.reason!], finer.name], ['program_missing', 422, 'ProgramMissingError']);
+  // A reason of another code, or of a later version, leaves the class of the code.
+  assert.equal(errorFromWire({ code: 'conflict', reason: 'program_missing' }, 409).name, 'ConflictError');
+  assert.equal(errorFromWire({ code: 'conflict', reason: 'of_later' }, 409).reason, 'of_later');
   assert.ok(errorFromWire({ code: 'unsupported' }) instanceof UnsupportedError);
   assert.equal(errorFromWire({ code: 'unsupported' }).status, 501);
   assert.ok(errorFromWire(undefined, 429) instanceof RateLimitError);

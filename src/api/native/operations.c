@@ -1,0 +1,157 @@
+/* Operations: what takes long, its events, and its end on request. */
+#include "api/native/native.h"
+#include "base/base.h"
+#include "base/str.h"
+#include "service/image/operation.h"
+
+struct watcher {
+	struct call *c;
+	struct operation_watch w;
+	struct standing standing;
+};
+
+/* The one in the path. NULL: it has been answered. */
+static struct operation *call_operation(struct call *c)
+{
+	struct err e = { 0 };
+	struct operation *o = operation_find(c->api->s, &c->who, router_param(c->route, c->q, "o"), &e);
+
+	if (!o)
+		call_fail(c, &e);
+	return o;
+}
+
+static void answer(struct call *c, int status, const struct operation *o)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	struct json j = JSON_INIT(&out);
+	struct err e = { 0 };
+
+	operation_write(o, &j);
+	if (jout_done(&j) < 0) {
+		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the operation does not fit into an answer");
+		call_fail(c, &e);
+		return;
+	}
+	if (status == 200)
+		call_json(c, status, &out);
+	else
+		call_stored(c, status, &out);
+}
+
+void call_accepted(struct call *c, const struct operation *o)
+{
+	answer(c, 202, o);
+}
+
+void get_operations(void *arg, struct http_req *q, const struct route *r)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	AUTO_FREE struct operation **list = NULL;
+	struct call *c = call_new(arg, q, r);
+	struct json j = JSON_INIT(&out);
+	bool all = false;
+	struct tenant *t = call_tenant_of(c, &all);
+	size_t n;
+
+	if (!t && !all)
+		return;
+	operations_list(c->api->s, t, &list, &n);
+	jout_object(&j, NULL);
+	jout_array(&j, "operations");
+	for (size_t i = 0; i < n; i++)
+		operation_write(list[i], &j);
+	jout_end(&j);
+	jout_end(&j);
+	call_list(c, &j);
+}
+
+void get_operation(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	const struct operation *o = call_operation(c);
+
+	if (o)
+		answer(c, 200, o);
+}
+
+void delete_operation(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct operation *o = call_operation(c);
+	struct err e = { 0 };
+
+	if (!o)
+		return;
+	if (operation_cancel(o, &c->who, &e) < 0)
+		call_fail(c, &e);
+	else
+		call_accepted(c, o);
+}
+
+/* --- events --- */
+
+static void watcher_end(struct call *c)
+{
+	struct watcher *w = c->data;
+
+	operation_unlisten(&w->w);
+	api_unstand(&w->standing);
+	free(w);
+	c->data = NULL;
+}
+
+static void end_stream(struct call *c)
+{
+	watcher_end(c);
+	c->gone = NULL;
+	http_end(c->q);
+	c->q = NULL;
+	call_free(c);
+}
+
+static void on_event(void *arg, const struct operation_event *ev)
+{
+	struct watcher *w = arg;
+	struct call *c = w->c;
+	char id[24];
+
+	/* A client that does not read misses progress, and nothing else: what is replayed has its bounds. */
+	if (!c->q || (!ev->seq && http_queued(c->q) > HTTP_HIGH))
+		return;
+	snprintf(id, sizeof(id), "%llu", (unsigned long long)ev->seq);
+	sse_event(c->q, ev->seq ? id : NULL, ev->kind, ev->json, strlen(ev->json));
+	if (ev->last)
+		end_stream(c);
+}
+
+static void on_stop(void *arg, enum stand_end why)
+{
+	struct watcher *w = arg;
+
+	(void)why;
+	end_stream(w->c);
+}
+
+void get_operation_events(void *arg, struct http_req *q, const struct route *r)
+{
+	struct call *c = call_new(arg, q, r);
+	struct operation *o = call_operation(c);
+	const char *last = o ? http_header(q, "Last-Event-ID") : NULL;
+	struct watcher *w;
+	uint64_t seq = 0;
+
+	if (!o)
+		return;
+	if (last && parse_u64(last, &seq, NULL) < 0)
+		seq = 0;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		abort();
+	w->c = c;
+	c->data = w;
+	c->gone = watcher_end;
+	sse_begin(q);
+	api_stand(c->api, &w->standing, &c->who, on_stop, w);
+	operation_listen(o, seq, &w->w, on_event, w);
+}

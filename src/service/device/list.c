@@ -1,0 +1,162 @@
+/* Asks cloche-devices for a list. */
+#include "service/device/list.h"
+#include "base/base.h"
+#include "base/sys.h"
+#include "linux/spawn.h"
+#include "service/state/json_read.h"
+#include "service/struct.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#define LIST_MAX (4 * MIB)
+#define LIMIT_MS 10000
+#define ARGS 64
+
+static int read_all(int fd, struct buf *b)
+{
+	for (;;) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		char *room = buf_room(b, 16 * KIB);
+		ssize_t n;
+
+		if (!room)
+			return -ENOMEM;
+		if (poll(&p, 1, LIMIT_MS) <= 0)
+			return -ETIMEDOUT;
+		n = read(fd, room, 16 * KIB);
+		if (n <= 0)
+			return n < 0 ? -errno : 0;
+		buf_added(b, (size_t)n);
+	}
+}
+
+static int ask(const struct service_opts *o, char **argv, struct buf *ret, struct err *e)
+{
+	int pipe[2], fd[1], r = o->devices_program < 0 ? -ENOENT : sys_pipe2(pipe, O_CLOEXEC);
+	struct spawn s = { .program = o->devices_program, .fd = fd, .fds = 1, .argv = argv };
+	AUTO_CLOSE int from = -1;
+	pid_t pid;
+
+	if (r < 0) {
+		err_sys(e, r == -ENOENT ? ERR_UNSUPPORTED : ERR_EXHAUSTED, r, "cloche-devices");
+		err_remedy(e, "install cloche-devices beside cloche-serve");
+		return r;
+	}
+	from = pipe[0];
+	fd[0] = pipe[1];
+	pid = spawn_program(&s);
+	fd_close(pipe[1]);
+	r = pid < 0 ? pid : read_all(from, ret);
+	spawn_end(pid);
+	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "list devices") : 0;
+}
+
+static void take(struct device_item *to, const json_t *from)
+{
+	const char *name = json_string_value(json_object_get(from, "name")),
+		   *problem = json_string_value(json_object_get(from, "problem"));
+	const json_t *units = json_object_get(from, "unit");
+
+	snprintf(to->name, sizeof(to->name), "%s", name && strlen(name) < sizeof(to->name) ? name : "");
+	snprintf(to->problem, sizeof(to->problem), "%s", problem ? problem : "");
+	to->gpu = json_is_true(json_object_get(from, "gpu"));
+	to->units[0] = '\0';
+	for (size_t i = 0; i < json_array_size(units); i++) {
+		const size_t n = strlen(to->units);
+		const char *unit = json_string_value(json_array_get(units, i));
+
+		snprintf(to->units + n, sizeof(to->units) - n, " %s ", unit ? unit : "");
+	}
+}
+
+static int parse(const struct buf *text, struct device_list *ret, struct err *e)
+{
+	AUTO(json_decref) json_t *o = json_loadb(buf_str(text), text->len, 0, NULL);
+	const json_t *list = json_object_get(o, "devices");
+
+	if (!json_is_array(list))
+		return err_set(e, ERR_INTERNAL, -EBADMSG, "list devices: cloche-devices failed");
+	ret->item = calloc(json_array_size(list) + 1, sizeof(*ret->item));
+	if (!ret->item)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for devices");
+	for (size_t i = 0; i < json_array_size(list); i++)
+		take(&ret->item[ret->n++], json_array_get(list, i));
+	return 0;
+}
+
+int device_list_load(struct service *s, const char (*names)[DEVICE_NAME], unsigned n, const char *gpus,
+		     struct device_list *ret, struct err *e)
+{
+	static char program[] = "cloche-devices", folder[] = "--folder", list[] = "list";
+	char folders[1024], text[256], more[32][DEVICE_NAME], *argv[ARGS], *save = NULL;
+	AUTO(buf_done) struct buf out = BUF_INIT(LIST_MAX);
+	unsigned argc = 0, k = 0;
+	int r;
+
+	argv[argc++] = program;
+	snprintf(folders, sizeof(folders), "%s", s->o.cdi ? s->o.cdi : "/etc/cdi:/var/run/cdi");
+	for (char *at = strtok_r(folders, ":", &save); at && argc < 16; at = strtok_r(NULL, ":", &save)) {
+		argv[argc++] = folder;
+		argv[argc++] = at;
+	}
+	argv[argc++] = list;
+	for (unsigned i = 0; i < n && k < DEVICE_NAMES; i++)
+		memcpy(more[k++], names[i], DEVICE_NAME);
+	snprintf(text, sizeof(text), "%s", gpus);
+	for (char *at = strtok_r(text, ",", &save); at && k < ARRAY_LEN(more); at = strtok_r(NULL, ",", &save))
+		if (!strncmp(at, "GPU-", 4) || !strncmp(at, "MIG-", 4))
+			snprintf(more[k++], DEVICE_NAME, "nvidia.com/gpu=%.70s", at);
+	for (unsigned i = 0; i < k; i++)
+		if (more[i][0] != '/' && strchr(more[i], '/'))
+			argv[argc++] = more[i];
+	argv[argc] = NULL;
+	r = ask(&s->o, argv, &out, e);
+	return r < 0 ? r : parse(&out, ret, e);
+}
+
+void device_list_done(struct device_list *l)
+{
+	free(l->item);
+	*l = (struct device_list){ 0 };
+}
+
+const struct device_item *device_list_find(const struct device_list *l, const char *name)
+{
+	for (unsigned i = 0; i < l->n; i++)
+		if (!strcmp(l->item[i].name, name))
+			return &l->item[i];
+	return NULL;
+}
+
+static const char *next_unit(const char *at, char *ret, size_t size)
+{
+	size_t n;
+
+	at += strspn(at, " ");
+	n = strcspn(at, " ");
+	if (!n || n + 3 > size)
+		return NULL;
+	snprintf(ret, size, " %.*s ", (int)n, at);
+	return at + n;
+}
+
+bool device_items_meet(const struct device_item *a, const struct device_item *b)
+{
+	char unit[48];
+
+	for (const char *at = a->units; (at = next_unit(at, unit, sizeof(unit)));)
+		if (strstr(b->units, unit))
+			return true;
+	return false;
+}
+
+unsigned device_item_units(const struct device_item *item)
+{
+	char unit[48];
+	unsigned n = 0;
+
+	for (const char *at = item->units; (at = next_unit(at, unit, sizeof(unit)));)
+		n++;
+	return n;
+}

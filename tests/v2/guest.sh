@@ -409,7 +409,7 @@ if begin "a limit of I/O bandwidth is in io.max"; then
 	opt=$($C run --help 2>&1 | grep -o -- '--io[a-z-]*' | head -n 1)
 	if [ -z "$opt" ]; then
 		why "cloche run --help has no --io… option"
-	elif start 3600.41 $opt 4M; then
+	elif start 3600.41 --storage disk --disk 64M $opt 4M; then
 		v=$(limit_of $pid io.max)
 		case $v in *rbps=4194304*wbps=4194304*) ;; *) why "io.max is '$v'" ;; esac
 		stop

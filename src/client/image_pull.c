@@ -58,6 +58,8 @@ struct login {
 
 struct pulling {
 	struct progress progress;
+	const char *name;
+	char what[400]; /* the progress line's text: the name, and how many layers are there */
 	bool show;
 	struct sse sse;
 	json_t *end;
@@ -146,6 +148,8 @@ static int on_event(void *arg, const struct sse *s)
 		p->end = json_incref(v);
 	} else if (!strcmp(s->event, "progress") && p->show) {
 		bytes = show_u64(v, "bytes");
+		snprintf(p->what, sizeof(p->what), "%u of %u layers  %.350s", (unsigned)show_u64(v, "ready"),
+			 (unsigned)show_u64(v, "layers"), p->name);
 		p->progress.total = show_u64(v, "total");
 		progress_add(&p->progress, bytes > p->progress.done ? bytes - p->progress.done : 0);
 	}
@@ -201,7 +205,7 @@ static int end_error(const json_t *end, struct err *e)
 static int pull_one(struct args *a, struct conn *c, const char *name, const struct login *l, bool quiet, struct err *e)
 {
 	AUTO_JSON json_t *body = json_pack("{s:s, s:b}", "name", name, "background", 1), *operation = NULL;
-	struct pulling p = { .show = !quiet };
+	struct pulling p = { .show = !quiet, .name = name };
 	const json_t *result;
 	int r = body ? add_login(l, name, body, e) : err_set(e, ERR_INVALID, -EINVAL, "'%.100s' is not UTF-8", name);
 
@@ -210,7 +214,8 @@ static int pull_one(struct args *a, struct conn *c, const char *name, const stru
 	if (r < 0)
 		return r;
 	sse_init(&p.sse, on_event, &p);
-	progress_init(&p.progress, name, 0);
+	snprintf(p.what, sizeof(p.what), "%.399s", name);
+	progress_init(&p.progress, p.what, 0);
 	r = follow(c, show_str(operation, "id"), &p, e);
 	progress_done(&p.progress);
 	sse_done(&p.sse);

@@ -293,6 +293,21 @@ static int conclude(struct hash *x, const struct tar_opts *o, struct tar_result 
 
 /* --- all of it --- */
 
+/* In place of tar_layer(): the layer exists, and its digests alone are of interest. */
+static int drop(const struct tar_opts *o, struct host *h, struct tar_result *res, struct err *e)
+{
+	static uint8_t buf[BLOCK];
+	ssize_t n;
+
+	(void)o;
+	(void)h;
+	(void)res;
+	while ((n = read(TAR_STREAM, buf, sizeof(buf))) != 0)
+		if (n < 0 && errno != EINTR)
+			return err_sys(e, ERR_LOST, -errno, "cannot read the layer");
+	return 0;
+}
+
 static int start(struct hash *x, const struct tar_opts *o, struct host *h, struct err *e)
 {
 	int zip[2] = { -1, -1 }, unzipped[2] = { -1, -1 }, tree[2] = { -1, -1 };
@@ -313,7 +328,7 @@ static int start(struct hash *x, const struct tar_opts *o, struct host *h, struc
 	x->zipped = is_zipped(x->in.buf, x->in.have);
 	r = pipes(tree, e);
 	if (r == 0)
-		r = begin(tar_layer, o, h, tree[0], -1, &x->tree_report, e);
+		r = begin(o->sums ? drop : tar_layer, o, h, tree[0], -1, &x->tree_report, e);
 	if (r == 0 && x->zipped) {
 		r = pipes(zip, e);
 		if (r == 0)

@@ -4,7 +4,7 @@
  * cloche-tar pack --changes FD --stream FD --manifest FD …
  * cloche-tar unpack --files FD --stream FD --manifest FD …
  * cloche-tar apply --files FD --changes FD …
- * cloche-tar layer --files FD --stream FD [--size N] [--digest D] [--diff D] [--lowest yes] …
+ * cloche-tar layer --files FD --stream FD [--size N] [--digest D] [--diff D] [--lowest yes] [--sums yes] …
  * cloche-tar blobs --raw FD --stream FD --blobs FD …
  * cloche-tar layer-out --changes FD --stream FD …
  * cloche-tar context --files FD --stream FD …
@@ -121,7 +121,7 @@ static int usage(void)
 		"       cloche-tar pack --changes FD --stream FD --manifest FD\n"
 		"       cloche-tar unpack --files FD --stream FD --manifest FD\n"
 		"       cloche-tar apply --files FD --changes FD\n"
-		"       cloche-tar layer --files FD --stream FD [--size N] [--digest D] [--diff D] [--lowest yes]\n"
+		"       cloche-tar layer --files FD --stream FD [--size N] [--digest D] [--diff D] [--lowest yes] [--sums yes]\n"
 		"       cloche-tar blobs --raw FD --stream FD --blobs FD\n"
 		"       cloche-tar layer-out --changes FD --stream FD\n"
 		"       cloche-tar context --files FD --stream FD\n"
@@ -188,6 +188,8 @@ static int parse(int argc, char **argv, struct tar_opts *o, struct fds *f, unsig
 			o->diff = value;
 		else if (!strcmp(key, "--lowest"))
 			o->lowest = !strcmp(value, "yes");
+		else if (!strcmp(key, "--sums"))
+			o->sums = !strcmp(value, "yes");
 		else if (!strcmp(key, "--path"))
 			o->path = value, *ret_given |= PATH;
 		else if (!strcmp(key, "--format") && (!strcmp(value, "tar") || !strcmp(value, "tar.zst")))

@@ -27,6 +27,7 @@ struct tar_opts {
 	uint64_t size; /* of the layer as it comes, which is then all that is read; 0 = to the end */
 	const char *digest, *diff; /* what its bytes must be, as they come and uncompressed; NULL: whatever they are */
 	bool lowest; /* there is no layer below: nothing is there to be removed */
+	bool sums; /* the digests alone: nothing is made */
 };
 
 struct tar_skipped {

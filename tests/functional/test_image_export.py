@@ -142,6 +142,22 @@ def test_a_sandbox_becomes_an_image(d, base, tmp_path):  # noqa: F811
     error(d.post(f"/v1/sandboxes/{other['id']}/commit", {"name": "NO"}), 400, "invalid")
 
 
+def test_exports_at_once_are_bounded(d, base):  # noqa: F811
+    """The files of an export are in no quota, and stay for as long as its client reads them."""
+    import socket
+    import api
+    brought(d, ia.docker([base, ia.layer(ia.entry("big", os.urandom(20 << 20)))]))
+    slow = []
+    for _ in range(2):
+        slow.append(socket.create_connection(api.place(d)))
+        slow[-1].sendall(b"GET /v1/images/test:1/export HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n" % d.token.encode())
+        assert slow[-1].recv(1000)
+    error(d.get("/v1/images/test:1/export"), 503, "exhausted")
+    for s in slow:
+        s.close()
+    eventually(lambda: d.get("/v1/images/test:1/export").status == 200, seconds=30)
+
+
 def test_a_client_that_leaves_an_export_leaves_nothing(d, base):  # noqa: F811
     import socket
     import api

@@ -2,6 +2,7 @@
 import base64
 import http.client
 import json
+import re
 import signal
 import subprocess
 import os
@@ -9,7 +10,9 @@ import threading
 import time
 
 import host
+import image_archive as ia
 import pytest
+from api import as_tenant
 from daemon import Daemon
 from test_image_build import build, built
 from image_registry import MANIFEST, Image, Liar, Registry, digest, index, write_auth
@@ -314,6 +317,86 @@ def test_a_build_pulls_what_its_dockerfile_names(daemon, registry):
     assert failed[-1]["error"]["code"] == "not_found" and "no such image" in failed[-1]["error"]["message"]
 
 
+# --- what a tenant may have ---
+
+def test_a_digest_alone_does_not_give_the_files_of_another_tenant(tmp_path):
+    """A configuration names layers by their diff ids: who names one must bring its bytes, unless the image is public."""
+    image = small(b"secret of the first\n")
+    second = image.layers[1]["digest"]
+    absent = threading.Event()
+
+    def lie(h, path):
+        if path.endswith(second) and absent.is_set():
+            h.answer(b'{"errors":[{"code":"BLOB_UNKNOWN"}]}', "application/json", 404)
+            return True
+        return False
+
+    with Liar(image, lie) as r:
+        conf = tmp_path / "serve.conf"
+        conf.write_text(f"network_private = 127.0.0.1:{r.port}\n")
+        with Daemon(None, "--config", conf) as d:
+            name = f"{r.host}/a/b:1"
+            other = as_tenant(d, "other")
+            assert pull(d, name).status == 201
+            absent.set()
+            assert other.post("/v1/images/pull", {"name": name}).status == 502
+            assert other.get("/v1/images").json["images"] == [] and d.get("/v1/images/usage?tenant=*").json["disk"]["layers"] == 2
+            # An archive that has the configuration, and other bytes.
+            config = json.loads(next(b for b in image.blobs.values() if b.startswith(b"{")))
+            false = ia.docker([ia.layer(ia.entry("a", b"")), ia.layer(ia.entry("b", b""))], "forged:1", conf=config)
+            answer = other.request("POST", "/v1/images/import", false)
+            assert answer.status == 422 and "configuration says" in answer.json["error"]["message"], answer
+            # With the bytes it is the same layer; the files are made once.
+            absent.clear()
+            assert other.post("/v1/images/pull", {"name": name}).status == 201
+            assert d.get("/v1/images/usage?tenant=*").json["disk"]["layers"] == 2
+            assert second in "".join(r.asked)
+            assert other.delete("/v1/images/" + name.replace("/", "+")).status == 204
+            # What is public needs no proof.
+            absent.set()
+            assert d.request("PATCH", "/v1/images/" + name.replace("/", "+"), {"public": True}).status == 200
+            assert other.post("/v1/images/pull", {"name": name}).status == 201
+
+
+def test_a_public_image_stays_public_when_it_is_pulled_again(daemon, registry):
+    name = f"{registry.host}/team/everyone:1"
+    path = "/v1/images/" + name.replace("/", "+")
+    registry.push(small(b"old\n"), "team/everyone:1")
+    assert pull(daemon, name).status == 201 and daemon.request("PATCH", path, {"public": True}).status == 200
+    registry.push(small(b"new\n"), "team/everyone:1")
+    assert pull(daemon, name).json["public"] is True
+    assert as_tenant(daemon, "reader").get(path).json["public"] is True
+
+
+def test_a_login_for_a_part_of_a_registry_is_for_that_part(tmp_path):
+    with Registry(tmp_path, login="anna:hush-4711") as r:
+        for repository in "team/app", "team/other", "teams/app":
+            r.push(small(), f"{repository}:1")
+        auth = write_auth(tmp_path / "auth.json", r.host + "/team", "anna:hush-4711")
+        auth.write_text(json.dumps({"auths": {**json.loads(auth.read_text())["auths"],
+                                              f"{r.host}/team/other": {"auth": base64.b64encode(b"anna:wrong").decode()}}}))
+        with Daemon(None, "--config", r.conf(f"image_auth = {auth}")) as d:
+            assert pull(d, f"{r.host}/team/app:1").status == 201
+            for repository in "team/other", "teams/app":
+                assert refusal(d, f"{r.host}/{repository}:1")["code"] == "denied", repository
+
+
+def test_a_mirror_is_asked_first(tmp_path):
+    """registries.conf goes to skopeo: a name of a registry that is nowhere comes from its mirror."""
+    (tmp_path / "mirror").mkdir()
+    with Registry(tmp_path / "mirror") as r:
+        r.push(small(b"mirrored\n"), "copies/app:1")
+        conf = tmp_path / "registries.conf"
+        conf.write_text(f'[[registry]]\nprefix = "registry.example/team"\nlocation = "registry.example/team"\n'
+                        f'[[registry.mirror]]\nlocation = "registry.loopback.internal:{r.port}/copies"\ninsecure = true\n')
+        with Daemon(None, "--config", r.conf(f"image_registries = {conf}", "network_open = no",
+                                             f"network_set = images: registry.loopback.internal:{r.port}")) as d:
+            assert pull(d, "registry.example/team/app:1").status == 201
+            assert says(d, "registry.example/team/app:1", "/bin/busybox", "cat", "/text") == "mirrored\n"
+            assert [i["name"] for i in d.get("/v1/images").json["images"]] == ["registry.example/team/app:1"]
+            assert refusal(d, "registry.example/elsewhere/app:1")["code"] == "not_found"
+
+
 # --- interruptions ---
 
 def test_a_pull_that_was_interrupted_goes_on(tmp_path):
@@ -424,6 +507,49 @@ def test_the_client_sends_the_login_of_that_registry_alone(tmp_path):
             d.cli("image", "pull", "--auth-file", mine, name, check=True)
             d.delete("/v1/images/" + name.replace("/", "+"))
             d.cli("image", "pull", "--username", "anna", "--password-stdin", name, input=b"hush-4711\n", check=True)
+
+
+def test_the_client_shows_bytes_and_layers_on_a_terminal(tmp_path):
+    image = Image().layer({"a": os.urandom(100000)}).layer({"b": os.urandom(300000)})
+    second, goes_on = image.layers[1]["digest"], threading.Event()
+
+    def lie(h, path):
+        if not path.endswith(second):
+            return False
+        data = image.blobs[second]
+        h.answer(data[:200000], length=len(data))
+        goes_on.wait(20)
+        h.wfile.write(data[200000:])
+        return True
+
+    with Liar(image, lie) as r:
+        conf = tmp_path / "serve.conf"
+        conf.write_text(f"network_private = 127.0.0.1:{r.port}\n")
+        with Daemon(None, "--config", conf) as d:
+            outside, terminal = os.openpty()
+            p = subprocess.Popen([str(host.CLOCHE), "image", "pull", f"{r.host}/a/b:1"], stderr=terminal, stdout=subprocess.PIPE,
+                                 env={**os.environ, "CLOCHE_URL": d.url, "CLOCHE_TOKEN": d.token})
+            os.close(terminal)
+            shown, end = b"", time.monotonic() + 20
+            while b"of 2 layers" not in shown or b"%" not in shown:
+                assert time.monotonic() < end, shown
+                shown += os.read(outside, 4096)
+                if time.monotonic() > end - 19:  # it draws after half a second, when something has changed
+                    goes_on.set()
+            goes_on.set()
+            text = p.stdout.read().decode()
+            assert p.wait(20) == 0 and text.startswith(f"{r.host}/a/b:1 sha256:"), text
+            try:
+                while more := os.read(outside, 4096):
+                    shown += more
+            except OSError:
+                pass
+            os.close(outside)
+            assert re.search(rb"\r *\d+% \[=*>? *\] \S+ of 391K, \S+/s  [12] of 2 layers  127", shown), shown
+            assert shown.endswith(b"\r\x1b[K"), shown  # nothing of it stays
+            quiet = subprocess.run([str(host.CLOCHE), "image", "pull", f"{r.host}/a/b:1"], capture_output=True, check=True,
+                                   env={**os.environ, "CLOCHE_URL": d.url, "CLOCHE_TOKEN": d.token})
+            assert quiet.stderr == b""  # and nothing is drawn into a pipe
 
 
 def test_an_interrupt_of_the_client_cancels_the_pull(tmp_path):

@@ -37,7 +37,7 @@ struct token;
 struct tenant_calls {
 	unsigned conns; /* connections, and bytes of answers they have not taken yet */
 	size_t unsent;
-	unsigned archives, builds; /* under way */
+	unsigned archives, builds, exports; /* under way; exports: of images */
 };
 
 /* By what a token was let in: the beginning of its text's hash. Zeros: by none. */

@@ -184,7 +184,7 @@ static void next(struct assembly *a)
 	}
 	if (a->at < a->config.ndiff)
 		c = image_layer_above(a->s, a->top ? a->top->id : "", a->config.diff[a->at]);
-	if (!c) {
+	if (!c || !image_is_had(a->s, a->who.tenant, c)) {
 		make(a);
 		return;
 	}

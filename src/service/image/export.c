@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "engine/spec.h"
+#include "service/access/struct.h"
 #include "service/image/book.h"
 #include "service/image/layer_pack.h"
 #include "service/image/manifest.h"
@@ -13,6 +14,7 @@
 
 #define BLOCK 512U
 #define TEXTS_MAX (16 * MIB)
+#define AT_ONCE 2U /* of a tenant: their files are in no quota, and stay while a slow client reads them */
 
 /* A part of the file: bytes in ->text, or in a descriptor. */
 struct part {
@@ -53,6 +55,7 @@ void image_export_free(struct image_export *x)
 		image_chain_unpin(x->chain[i]);
 		fd_close(x->fd[i]);
 	}
+	x->who.tenant->calls.exports--;
 	oci_config_done(&x->config);
 	buf_done(&x->text);
 	free(x->part);
@@ -311,17 +314,31 @@ static void next(struct image_export *x)
 		tell(x);
 }
 
+static int check_room(struct service *s, const struct tenant *t, struct err *e)
+{
+	if (t->calls.exports < AT_ONCE)
+		return service_room(s, e);
+	err_set(e, ERR_EXHAUSTED, -EAGAIN, "%u images of this tenant are being exported, which is the limit",
+		t->calls.exports);
+	err_remedy(e, "try again when one of them has been received");
+	return -EAGAIN;
+}
+
 int image_export(struct image *i, const struct who *who, image_export_fn *fn, void *arg, struct image_export **ret,
 		 struct err *e)
 {
-	struct image_export *x = calloc(1, sizeof(*x));
+	struct image_export *x;
 	unsigned n = 0;
-	int r;
+	int r = check_room(i->service, who->tenant, e);
 
+	if (r < 0)
+		return r;
+	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();
 	x->s = i->service;
 	x->who = *who;
+	x->who.tenant->calls.exports++;
 	x->fn = fn;
 	x->arg = arg;
 	x->text = (struct buf)BUF_INIT(TEXTS_MAX);

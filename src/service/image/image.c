@@ -300,14 +300,13 @@ int image_put(struct service *s, const struct who *who, const struct image_new *
 {
 	struct image *i = image_alloc(s, who->tenant, n->source);
 	char key[OCI_NAME_MAX + 64];
-	bool replaced;
+	const struct image *old;
 	int r;
 
 	oci_name_full(n->name, i->name);
 	snprintf(i->digest, sizeof(i->digest), "%s", n->digest);
 	snprintf(i->chain, sizeof(i->chain), "%s", n->chain);
 	snprintf(i->user, sizeof(i->user), "%s", n->user);
-	i->public = n->public;
 	if (who->tenant->gone) {
 		image_unref(i);
 		return err_set(e, WHY_SERVICE_LOST, -ESRCH, "the tenant was removed");
@@ -315,7 +314,8 @@ int image_put(struct service *s, const struct who *who, const struct image_new *
 	i->created_ns = clock_real_ns();
 	i->size = image_chain_bytes(s, i->chain);
 	key_of(who->tenant, i->name, key);
-	replaced = map_get(&s->images->images, key);
+	old = map_get(&s->images->images, key);
+	i->public = old && old->tenant == who->tenant && old->public; /* as its name was: tags move */
 	r = room_for(s, who->tenant, i->name, n->config, e);
 	if (r == 0)
 		r = image_use(s, who->tenant, i->chain, e);
@@ -338,7 +338,7 @@ int image_put(struct service *s, const struct who *who, const struct image_new *
 		return r;
 	}
 	note(i, who, "image.put");
-	if (replaced)
+	if (old)
 		image_sweep(s, NULL);
 	sandbox_parts_images_changed(s);
 	*ret = i;

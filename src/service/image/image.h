@@ -70,7 +70,6 @@ struct image_new {
 	const char *digest, *chain, *user;
 	const struct oci_config *config;
 	const char *source; /* JSON */
-	bool public;
 };
 /* Stored with this turn. Replaces an image of that name. */
 int image_put(struct service *s, const struct who *who, const struct image_new *n, struct image **ret, struct err *e);

@@ -1,6 +1,7 @@
 /*
  * Makes layers. Requests for the same chain at the same time form a queue: the first one's bytes are used, and if they
- * are wrong, the next one's.
+ * are wrong, the next one's. A tenant that does not have a layer yet gets one that exists only for the bytes of it, of which
+ * cloche-tar then computes the digests alone.
  */
 #include "service/image/layer.h"
 #include "base/base.h"
@@ -49,6 +50,7 @@ struct layer_making {
 	json_t *result; /* of the child */
 	bool child_done, up, sealing;
 	bool in_memory, again; /* it is unpacked in memory; that has failed once */
+	struct image_chain *proof; /* pinned: it exists, and the bytes are compared with it; or NULL */
 	off_t start; /* of the bytes in ->fd; -1: they can be read once */
 	uint64_t room; /* bytes that its files may have: the tenant's quota leaves no more */
 	/* The outcome. */
@@ -120,10 +122,13 @@ static void making_free(struct layer_making *m)
 	json_decref(m->result);
 	if (m->below)
 		image_chain_unpin(m->below);
+	if (m->proof)
+		image_chain_unpin(m->proof);
 	free(m);
 }
 
 static void start(struct layer_making *m);
+static void prove(struct layer_making *m, struct image_chain *c);
 
 /* Removes it from its queue, whose head is then the next one. */
 static struct layer_making *leave(struct layer_making *m)
@@ -162,7 +167,7 @@ static void tell(struct layer_making *m)
 	turn_after(m->s->turn, &m->wait, on_told, m);
 }
 
-/* The request whose bytes were used is finished: all others get the layer, or the next one's bytes are tried. */
+/* The request whose bytes were used is finished: its tenant's others get the layer, or the next one's bytes are tried. */
 static void finish(struct layer_making *m)
 {
 	struct layer_making *next = leave(m);
@@ -171,9 +176,13 @@ static void finish(struct layer_making *m)
 	while (next && m->made) {
 		struct layer_making *rest = leave(next);
 
-		next->made = m->made;
-		image_chain_pin(next->made);
-		tell(next);
+		if (next->who.tenant == m->who.tenant || image_is_had(m->s, next->who.tenant, m->made)) {
+			next->made = m->made;
+			image_chain_pin(next->made);
+			tell(next);
+		} else {
+			prove(next, m->made);
+		}
 		next = rest;
 	}
 	if (!m->made && !m->fn) /* cancelled: its owner may be ending itself */
@@ -270,10 +279,14 @@ static void on_child(void *arg, int r, json_t *result, const struct err *e)
 			image_bytes_explain(m->who.tenant, m->room, TAR_CHILD_BYTES, &why);
 		note_error(m, r, &why);
 	}
-	if (m->r < 0)
+	if (m->r == 0 && m->proof) {
+		m->made = TAKE_PTR(m->proof);
+		tell(m);
+	} else if (m->r < 0) {
 		finish(m);
-	else if (m->up)
+	} else if (m->up) {
 		seal(m);
+	}
 }
 
 static void on_up(void *arg, struct sandbox *b)
@@ -333,8 +346,8 @@ static int start_child(struct layer_making *m, struct err *e)
 		p.arg[n++] = "--diff";
 		p.arg[n++] = m->diff;
 	}
-	p.arg[n++] = "--lowest";
-	p.arg[n++] = m->parent[0] ? "no" : "yes";
+	p.arg[n++] = m->proof ? "--sums" : "--lowest";
+	p.arg[n++] = m->proof || !m->parent[0] ? "yes" : "no";
 	return tar_child_start(m->s, &p, on_child, m, &m->child, e);
 }
 
@@ -377,10 +390,24 @@ static void start(struct layer_making *m)
 	}
 }
 
+static void prove(struct layer_making *m, struct image_chain *c)
+{
+	struct err e = { 0 };
+	int r;
+
+	image_chain_pin(c);
+	m->proof = c;
+	m->chain[0] = '\0'; /* it is in no queue */
+	r = m->fn ? start_child(m, &e) : err_set(&e, WHY_CANCELED, -ECANCELED, "it was cancelled");
+	if (r < 0)
+		fail(m, r, &e);
+}
+
 int image_layer_make(struct service *s, const struct who *who, const struct image_layer_plan *p, image_layer_fn *fn,
 		     void *arg, struct layer_making **ret, struct err *e)
 {
 	struct layer_making *m = calloc(1, sizeof(*m)), *head = NULL;
+	struct image_chain *c;
 	int fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 3);
 
 	if (!m)
@@ -407,10 +434,15 @@ int image_layer_make(struct service *s, const struct who *who, const struct imag
 	*ret = m;
 	if (m->diff[0]) {
 		oci_chain_id(m->parent, m->diff, m->chain);
-		m->made = image_chain_find(s, m->chain);
-		if (m->made) {
-			image_chain_pin(m->made);
+		c = image_chain_find(s, m->chain);
+		if (c && image_is_had(s, who->tenant, c)) {
+			m->made = c;
+			image_chain_pin(c);
 			tell(m);
+			return 0;
+		}
+		if (c) {
+			prove(m, c);
 			return 0;
 		}
 		head = map_get(&s->images->works, m->chain);

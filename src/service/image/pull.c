@@ -326,13 +326,14 @@ static void go_on(struct image_pull *p)
 		fail(p, &e);
 }
 
-/* Counts the lowest layers that exist; the uppermost of them is pinned. */
+/* Counts the lowest layers that the tenant has already; the uppermost of them is pinned. */
 static int find_layers(struct image_pull *p, struct err *e)
 {
 	struct image_chain *c, *top = NULL;
 	int r;
 
-	while (p->made < p->layers && (c = image_layer_above(p->s, top ? top->id : "", p->config.diff[p->made]))) {
+	while (p->made < p->layers && (c = image_layer_above(p->s, top ? top->id : "", p->config.diff[p->made])) &&
+	       image_is_had(p->s, p->who.tenant, c)) {
 		top = c;
 		p->blob[p->made++].state = BLOB_HERE;
 	}

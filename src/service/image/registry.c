@@ -164,7 +164,7 @@ int registry_find(struct service *s, const struct who *who, const struct registr
 		.s = s, .who = *who, .name = *plan->name, .digest_only = plan->digest_only, .fn = fn, .arg = arg
 	};
 	oci_name_short(plan->name, r->what);
-	status = registry_conf_make(&s->o, plan->name->registry, plan->login, &r->conf, e);
+	status = registry_conf_make(&s->o, plan->name, plan->login, &r->conf, e);
 	if (status < 0) {
 		free(r);
 		return status;

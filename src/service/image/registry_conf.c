@@ -18,15 +18,10 @@ static bool is_loopback(const char *registry, const char **ret_port)
 	return (n == 9 && !strncmp(registry, "localhost", n)) || (n == 9 && !strncmp(registry, "127.0.0.1", n));
 }
 
-/* Whether a key of a login file means this registry: as in names of images, as a URL, and the old form of docker.io. */
-static bool same_registry(const char *key, const char *registry)
+static bool is_host(const char *registry, const char *key, size_t n)
 {
 	static const char *const old[] = { "index.docker.io", "registry-1.docker.io" };
-	const char *at = strstr(key, "://");
-	size_t n;
 
-	key = at ? at + 3 : key;
-	n = strcspn(key, "/");
 	if (strlen(registry) == n && !strncmp(key, registry, n))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(old) && !strcmp(registry, "docker.io"); i++)
@@ -35,27 +30,47 @@ static bool same_registry(const char *key, const char *registry)
 	return false;
 }
 
-/* Finds the login for a registry; *ret is NULL when the file has none. Points into @file. */
-static int find_login(json_t *file, const char *registry, const char **ret, struct err *e)
+/*
+ * How closely a key of a login file means this repository; 0: it does not. A key is a registry, as in names of images or as a
+ * URL, or a registry and the first folders of a repository, which are all that its login is for.
+ */
+static size_t key_fits(const char *key, const char *registry, const char *repository)
 {
-	json_t *auths = json_object_get(file, "auths"), *one;
+	const char *at = strstr(key, "://"), *path;
+	size_t n, len;
+
+	key = at ? at + 3 : key;
+	n = strcspn(key, "/");
+	if (!is_host(registry, key, n))
+		return 0;
+	path = key[n] ? key + n + 1 : "";
+	if (at || !*path || !strcmp(path, "v1/") || !strcmp(path, "v2/"))
+		return 1; /* such paths are of the registry's own API */
+	len = strlen(path);
+	len -= path[len - 1] == '/';
+	return !strncmp(repository, path, len) && (!repository[len] || repository[len] == '/') ? 1 + len : 0;
+}
+
+/* Finds the login for a repository; *ret is NULL when the file has none. Points into @file. */
+static int find_login(json_t *file, const struct oci_name *name, const char **ret, struct err *e)
+{
+	json_t *auths = json_object_get(file, "auths"), *one, *found = NULL;
+	size_t best = 0;
 	const char *key;
 
-	*ret = NULL;
 	json_object_foreach(auths, key, one)
 	{
-		if (!same_registry(key, registry))
-			continue;
-		*ret = json_string_value(json_object_get(one, "auth"));
-		if (!*ret) {
-			err_set(e, ERR_INVALID, -EINVAL, "the daemon's `image_auth` has no `auth` for %.200s",
-				registry);
-			err_remedy(e, "log in with `skopeo login --authfile FILE`; credential helpers are not used");
-			return -EINVAL;
-		}
-		return 0;
+		const size_t fits = key_fits(key, name->registry, name->repository);
+
+		found = fits > best ? one : found;
+		best = fits > best ? fits : best;
 	}
-	return 0;
+	*ret = json_string_value(json_object_get(found, "auth"));
+	if (*ret || !found)
+		return 0;
+	err_set(e, ERR_INVALID, -EINVAL, "the daemon's `image_auth` has no `auth` for %.200s", name->registry);
+	err_remedy(e, "log in with `skopeo login --authfile FILE`; credential helpers are not used");
+	return -EINVAL;
 }
 
 static int write_auth(const struct registry_conf *c, const char *login, char **ret)
@@ -76,10 +91,11 @@ static int write_auth(const struct registry_conf *c, const char *login, char **r
 	return *ret ? 0 : -ENOMEM;
 }
 
-int registry_conf_make(const struct service_opts *o, const char *registry, const char *login, struct registry_conf *ret,
-		       struct err *e)
+int registry_conf_make(const struct service_opts *o, const struct oci_name *name, const char *login,
+		       struct registry_conf *ret, struct err *e)
 {
 	AUTO(json_decref) json_t *file = NULL;
+	const char *registry = name->registry;
 	const char *port;
 	int r = 0;
 
@@ -91,7 +107,7 @@ int registry_conf_make(const struct service_opts *o, const char *registry, const
 		file = json_loads(o->image_auth, JSON_REJECT_DUPLICATES, NULL);
 		if (!json_is_object(file))
 			return err_set(e, ERR_INVALID, -EINVAL, "the daemon's `image_auth` is not valid JSON");
-		r = find_login(file, registry, &login, e);
+		r = find_login(file, name, &login, e);
 	}
 	if (r == 0 && login && strlen(login) > AUTH_MAX)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the login for %.200s is longer than 64 KiB", registry);

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "oci/name.h"
 #include "service/service.h"
 
 #define REGISTRY_HOST 300U
@@ -19,6 +20,6 @@ struct registry_conf {
 };
 
 /* @login: the caller's base64 of USER:PASSWORD, NULL: from the administrator's file, if it has one. */
-int registry_conf_make(const struct service_opts *o, const char *registry, const char *login, struct registry_conf *ret,
-		       struct err *e);
+int registry_conf_make(const struct service_opts *o, const struct oci_name *name, const char *login,
+		       struct registry_conf *ret, struct err *e);
 void registry_conf_done(struct registry_conf *c);

@@ -30,10 +30,10 @@ static const char script[] =
 	"umask 077 && cd \"$(mktemp -d)\" && mkdir tmp ca && printf %s \"$IMAGE_AUTH\" >auth.json &&\n"
 	"printf %s \"$IMAGE_REGISTRIES\" >registries.conf || exit 1\n"
 	"[ -z \"$IMAGE_CA\" ] || printf %s \"$IMAGE_CA\" >ca/ca.crt || exit 1\n"
-	"export CONTAINERS_REGISTRIES_CONF=\"$PWD/registries.conf\" TMPDIR=\"$PWD/tmp\"\n"
+	"export TMPDIR=\"$PWD/tmp\"\n"
 	"unset IMAGE_AUTH IMAGE_REGISTRIES IMAGE_CA\n"
 	"command -v skopeo >/dev/null || { echo 'no program skopeo' >&2; exit 127; }\n"
-	"exec skopeo --insecure-policy \"$@\"";
+	"exec skopeo --insecure-policy --registries-conf=registries.conf \"$@\"";
 
 /* --- its messages --- */
 

@@ -211,6 +211,11 @@ static struct image_chain *chain_with(struct service *s, const struct sandbox_sp
 	return NULL;
 }
 
+bool image_is_had(struct service *s, const struct tenant *t, const struct image_chain *c)
+{
+	return find(s, t, c->id) || is_shared(s, t, c);
+}
+
 void image_hold(struct service *s, struct tenant *t, const struct sandbox_spec *of, uint32_t n, char **held)
 {
 	const struct image_chain *c = n ? chain_with(s, of, n) : NULL;

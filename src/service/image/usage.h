@@ -16,6 +16,11 @@ int image_use(struct service *s, struct tenant *t, const char *chain, struct err
 void image_use_force(struct service *s, struct tenant *t, const char *chain); /* found in the store, at the start */
 void image_unuse(struct service *s, struct tenant *t, const char *chain);
 void image_uses_forget(struct service *s, const struct tenant *t); /* it was removed */
+/*
+ * Whether @t has the files of @c already: by itself, or by a public image. Another tenant's chain is only given to who brings
+ * its bytes: a digest is no secret.
+ */
+bool image_is_had(struct service *s, const struct tenant *t, const struct image_chain *c);
 
 /*
  * Counts what a sandbox or a checkpoint of @t is based on: the first @n layers of @of, which are an image's. *held notes it, and

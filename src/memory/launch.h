@@ -12,41 +12,48 @@
 #include "base/sha256.h"
 #include "proto/memory.h"
 
-/* Of the sandbox, all the caller's; nothing else of the warden's gets into the program. */
+/*
+ * What the program gets of a sandbox. Descriptors stay the caller's, and no other of the warden's gets into the
+ * program.
+ */
 struct dump_source {
-	int program; /* cloche-dump, open; -1: there is none here */
-	int pidfd, table; /* of the agent */
-	pid_t pid; /* likewise */
-	int freezer; /* its control group's folder */
-	int out; /* the folder for meta and pages */
+	int program; /* cloche-dump, open; -1: not installed */
+	int pidfd, table; /* the agent's pidfd, and its table of execs */
+	pid_t pid; /* the agent's id */
+	int freezer; /* the folder of the sandbox's freezer group */
+	int out; /* the folder that the image is written to */
 	bool refuses_network; /* connections to the outside are a reason to refuse */
-	uint64_t room; /* bytes left of its limit of memory; UINT64_MAX: none */
-	bool sums; /* it reports the sum of its pages file, and starts to write that file to the disk */
+	uint64_t room; /* bytes left of its memory limit; UINT64_MAX: no limit */
+	bool sums; /* the program reports the sum of the pages file, and starts to write that file to the disk */
 	bool whole; /* an exec that has ended, and the agent has not noticed yet, is a conflict */
-	int base; /* meta of the image it was restored from; without ancestors it means nothing */
+	int base; /* the meta file of the image that the sandbox was restored from; used only with ancestors */
 	unsigned ancestors;
 	char ancestor[MEM_PAGE_FILES][ID_SIZE];
-	int pages[MEM_PAGE_FILES]; /* theirs */
+	int pages[MEM_PAGE_FILES]; /* the pages files of ->ancestor */
 };
 
 struct dump {
 	pid_t pid; /* 0: not running */
-	int control; /* -1 likewise */
-	bool sums; /* were asked for */
+	int control; /* the socket to it; -1: not running */
+	bool sums; /* sums were requested */
 };
 
 void dump_init(struct dump *d);
-/* The calling thread must not end before the program does: it would go with it. */
+/* Starts the program. It ends with the calling thread, which therefore must not end before it. */
 int dump_start(const struct dump_source *s, struct dump *ret, struct err *e);
 /*
- * Waits for @word. -ECANCELED when *@stop is set meanwhile; when it refuses, its own kind and text in @e: -EAGAIN for
- * what may be over in a moment (`conflict`), else -EOPNOTSUPP. ERR_INTERNAL for whatever else. It is to be ended then.
+ * Waits until the program says @word. -ECANCELED: *@stop was set meanwhile. If the program refuses, @e has its error:
+ * -EAGAIN for a `conflict`, which may be over in a moment, else -EOPNOTSUPP. Any other failure is ERR_INTERNAL. After a
+ * failure call dump_end().
  */
 int dump_wait(struct dump *d, const char *word, unsigned ms, const int *stop, struct err *e);
-/* The same for its last word. @ret_sum: of the pages file, as memory_sum() takes it; written only when it was asked for. */
+/*
+ * Waits for its last word. @ret_sum: the sum of the pages file, as of memory_sum(); written only if sums were
+ * requested.
+ */
 int dump_wait_done(struct dump *d, unsigned ms, const int *stop, uint8_t ret_sum[SHA256_SIZE], struct err *e);
 int dump_say(struct dump *d, const char *word, struct err *e);
-/* After this it holds no process any more: it ends by itself, and dump_end() may be called later. */
+/* Call it when the program has released all processes: it ends by itself, and dump_end() may follow later. */
 void dump_leave(struct dump *d);
-/* Kills it, if it has not ended, and returns when it is gone: then it holds no process any more. */
+/* Kills the program if it still runs, and waits for its end. Then it holds no process any more. */
 void dump_end(struct dump *d);

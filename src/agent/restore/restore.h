@@ -59,17 +59,17 @@ enum restore_what {
 		RESTORE_WHAT_COUNT
 };
 
-#define RESTORE_VDSO_MAX 8 /* mappings: vvar, its pages for virtual clocks, vdso */
+#define RESTORE_VDSO_MAX 8 /* number of mappings: vvar, its pages for virtual clocks, vdso */
 
 struct restore_proc {
-	bool asks; /* for others by their numbers: they have to be there first */
-	uint64_t area, area_len; /* where it has its blob; written by itself into ->places */
+	bool asks; /* it refers to other processes by their ids, so these have to exist first */
+	uint64_t area, area_len; /* where it has the code of blob.c; the process writes this to ->places itself */
 };
 
 struct restore_node {
-	int fd, folder; /* while it is made */
-	bool made; /* it has ->name in ->folder */
-	struct stat was; /* the folder, before */
+	int fd, folder; /* the file and its folder, while the file is made */
+	bool made; /* it exists as ->name in ->folder */
+	struct stat was; /* the folder's attributes before the file was made */
 	char name[256];
 };
 
@@ -79,38 +79,38 @@ struct restore_vdso {
 
 struct restore {
 	struct agent *agent;
-	const struct frame_restore *frame; /* not before it has come */
-	struct frame_restore told; /* what came ahead, and that is it */
-	bool held; /* the processes were made ahead */
+	const struct frame_restore *frame; /* the RESTORE frame; NULL before it has come */
+	struct frame_restore told; /* the frame that came before its request, to compare with the later one */
+	bool held; /* the processes were made before the request */
 	struct mem_image m;
 	const void *meta;
 	size_t meta_len;
-	struct stat meta_was, pages_was[MEM_PAGE_FILES]; /* before anything of them was looked at */
-	struct rlimit lim; /* of descriptors, as it was */
-	int base; /* all descriptors below are for the processes; ours are from here on */
+	struct stat meta_was, pages_was[MEM_PAGE_FILES]; /* attributes of the files before they were read */
+	struct rlimit lim; /* the agent's own limit of descriptors */
+	int base; /* descriptors below this number belong to the processes, all others to the agent */
 	int pages[MEM_PAGE_FILES];
-	int *groups; /* of execs, NULL: none */
-	int *file; /* of MEM_S_FILE, to be mapped or entered; -1 = not needed */
-	int *object; /* of MEM_S_OBJECT; -1 = each process opens its own */
-	uint8_t *file_need; /* NEED_* */
-	struct restore_node *node; /* of MEM_S_NODE */
-	bool opened; /* its files */
+	int *groups; /* the control groups of execs; NULL: none */
+	int *file; /* for each MEM_S_FILE: a descriptor to map or enter; -1: not needed */
+	int *object; /* for each MEM_S_OBJECT: a descriptor; -1: each process opens it itself */
+	uint8_t *file_need; /* for each MEM_S_FILE: NEED_* */
+	struct restore_node *node; /* for each MEM_S_NODE */
+	bool opened; /* restore_open() was done */
 	struct sock_filter *filter;
 	size_t filter_len;
 	struct blob_shared *shared;
-	uint64_t shared_len; /* in whole pages: the end of each process's area */
-	uint64_t *places; /* shared as well: two per process, its area and that one's length */
+	uint64_t shared_len; /* length of ->shared in whole pages, which ends the area of each process */
+	uint64_t *places; /* in shared memory: two numbers for each process, its area and the length of that */
 	struct restore_proc *proc;
-	struct mem_plan *plan; /* the process that starts each */
-	struct stash *stash; /* what holds its pages already, or NULL */
+	struct mem_plan *plan; /* which process starts which */
+	struct stash *stash; /* the holder's pages, if this image is the one that was held; or NULL */
 	struct restore_vdso vdso[RESTORE_VDSO_MAX];
 	unsigned n_vdso;
-	uint32_t threads; /* of all */
-	uint32_t phases; /* how often all have to meet: restore_plan() */
-	uint32_t done; /* FRAME_RESTORED_* */
-	uint32_t help; /* the process that the agent helps, or MEM_NONE: help.h */
-	int help_sock[2]; /* the agent's end and that one's */
-	struct agent_exec *exec; /* AGENT_EXECS_MAX: what becomes the table's; ids by MEM_S_EXEC */
+	uint32_t threads; /* number of threads in all */
+	uint32_t phases; /* number of barriers; see restore_plan() */
+	uint32_t done; /* what was renewed: FRAME_RESTORED_* */
+	uint32_t help; /* the process whose memory the agent helps to fill (help.h), or MEM_NONE */
+	int help_sock[2]; /* sockets between the agent and that process */
+	struct agent_exec *exec; /* AGENT_EXECS_MAX places: the execs of the image, which become the agent's */
 	struct err *e;
 };
 #define NEED_READ 1U
@@ -122,65 +122,71 @@ static inline const void *restore_bytes(const struct restore *r, struct mem_span
 	return r->m.bytes + s.off;
 }
 
-/* In a process: leaves word for the agent and ends. */
+/* In a process: stores the failure for the agent, and ends. */
 _Noreturn void restore_die(const struct restore *r, uint32_t proc, enum restore_what what, int error, uint32_t detail);
-/* Moves @fd to the agent's own range, close-on-exec; closes the old one. */
+/* Moves @fd to the agent's range of numbers, close-on-exec; closes the old number. */
 int restore_high(const struct restore *r, int fd);
 
-/* restore.c: where the kernel has put its own code in this process. */
+/* restore.c: finds where the kernel has mapped the vdso in this process. */
 int restore_find_vdso(struct restore *r, struct err *e);
 /* number.c: gives files that are to be opened the inode numbers that they had. */
 void restore_numbers(struct restore *r);
 /* open.c: files by path, each opened as the user that had it. */
 int restore_open(struct restore *r, struct err *e);
-/* Whether those that are mapped are still what they were, and have a name. */
+/* Whether all files that are mapped are unchanged, and still have a name. */
 bool restore_unchanged(struct restore *r);
-/* What must not be the same in two sandboxes, where SETUP has not done it. */
+/* Renews what must differ between two sandboxes, as far as SETUP has not done that. */
 int restore_renew(struct restore *r, struct err *e);
 /* object.c: everything else that a descriptor can be. */
 int restore_objects(struct restore *r, struct err *e);
-/* ended.c: the pidfds of the ended process that object @i is one of. */
+/* ended.c: object @i is a pidfd of a process that has ended; makes it, and all others of that process. */
 int restore_ended(struct restore *r, uint32_t i);
-/* socket.c: TCP and UDP; unix.c. */
+/* Sockets. socket.c: TCP and UDP; netlink.c; unix.c. */
 int restore_sockets(struct restore *r, struct err *e);
 int restore_netlinks(struct restore *r, struct err *e);
 int restore_unix(struct restore *r, struct err *e);
-bool restore_is_own(const struct restore *r, const struct mem_object *o); /* each process opens it for itself */
-/* node.c: files of the image's own: made to be opened, then as they were. */
+bool restore_is_own(const struct restore *r, const struct mem_object *o); /* whether each process opens it for itself */
+/* node.c: makes files that the image contains; restore_settle() later gives them their mode, times and name. */
 int restore_nodes(struct restore *r, struct err *e);
 int restore_settle(struct restore *r, struct err *e);
-int restore_dress(struct restore *r, uint32_t node, int fd); /* owner, mode and times of a memfd */
-int restore_runs(struct restore *r, struct mem_range range, int to); /* object.c: content */
+int restore_dress(struct restore *r, uint32_t node, int fd); /* sets owner, mode and times of a memfd */
+int restore_runs(struct restore *r, struct mem_range range, int to); /* object.c: writes the content of a file */
 /* open.c: runs @fn in a child that has our memory and descriptors, and waits for it. */
 int restore_as_user(int (*fn)(void *), void *arg);
 /* sysv.c: System V objects; when every process has attached what it had, their owners and modes. */
 int restore_sysv(struct restore *r, struct err *e);
 int restore_sysv_settle(struct restore *r, struct err *e);
-/* In a process: what semaphores know of it. */
+/* In a process: gives it its adjustments of semaphores. */
 int restore_sysv_own(const struct restore *r, const struct mem_proc *p);
-/* lock.c: in a process: its locks, but for POSIX ones. */
+/* lock.c: in a process: takes its locks, except POSIX ones. */
 int restore_locks(const struct restore *r, const struct mem_proc *p);
 struct flock restore_flock(const struct mem_lock *k);
-/* The lowest number that a process has @object under, or MEM_NONE. */
+/* The lowest descriptor number of @object in the process, or MEM_NONE. */
 uint32_t restore_number(const struct restore *r, const struct mem_proc *p, uint32_t object);
 /* tty.c: terminals with their old numbers; the pipes of execs, whose other ends the agent keeps. */
 int restore_ttys(struct restore *r, struct err *e);
 int restore_externals(struct restore *r, struct err *e);
-/* tree.c: plans which process starts which; then, in the agent or a process, starts those that it has to. */
+/*
+ * tree.c: plans which process starts which; restore_spawn(), in the agent or a process, starts the children of
+ * @creator.
+ */
 int restore_plan(struct restore *r, struct err *e);
 int restore_spawn(struct restore *r, uint32_t creator, bool early, uint32_t *ret_failed);
-/* Whether others share this process's descriptor table: the agent's descriptors in it are closed when all are done. */
+/*
+ * Whether other processes share its descriptor table. The agent's descriptors in it are closed when all of them are
+ * done.
+ */
 bool restore_shares(const struct restore *r, const struct mem_proc *p);
-/* What a process may have of the capabilities it had: never more than an exec. */
+/* The capabilities that a process gets back: never more than an exec has. */
 uint64_t restore_caps(const struct restore *r, const struct mem_proc *p);
 uint64_t restore_inheritable(const struct restore *r, const struct mem_proc *p);
-/* proc.c: what a process does from its start on. */
+/* proc.c: all that a restored process does, from its start. */
 _Noreturn void restore_become(struct restore *r, uint32_t i);
-/* map.c: the list of calls that make its memory; goes there. */
+/* map.c: writes the list of calls that make its memory, and continues there. */
 _Noreturn void restore_enter(struct restore *r, uint32_t i);
-/* trace.c: registers, and letting go. *ret_proc is which one failed. */
+/* trace.c: sets registers; restore_let_go() then releases the processes. *ret_proc: the process that failed. */
 int restore_finish(struct restore *r, uint32_t *ret_proc, enum restore_what *what);
 void restore_let_go(const struct restore *r);
-bool restore_all_held(const struct restore *r); /* whether none of them has been killed meanwhile */
+bool restore_all_held(const struct restore *r); /* whether no held process was killed meanwhile */
 /* Waits until *word has the value @want. */
 int restore_wait(const struct restore *r, uint32_t *word, uint32_t want);

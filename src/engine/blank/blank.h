@@ -17,27 +17,34 @@ struct blank {
 	int sock; /* the host's end of the agent's control socket */
 	int userns;
 	int net; /* its network namespace, kept only when ->start asked for it */
-	bool steered; /* ->rules are in force there */
+	bool steered; /* ->rules are in force in the network namespace */
 	struct steer_rules rules;
-	int way[STEER_SOCKETS]; /* sockets of its network, until they are handed out; -1 */
-	bool used; /* it uses what a sandbox of ->tenant left (a recycled slot) */
+	int way[STEER_SOCKETS]; /* sockets of its network, until they are handed out; -1: none */
+	bool used; /* it has a recycled slot, which a sandbox of ->tenant has left */
 	uint64_t tenant;
 	struct cgroup cgroup;
-	int tree; /* the base with these groups (engine/image/group_tree.h), for the next on the same slot; -1 = none */
+	/*
+	 * a copy of the agent's base with these control groups mounted (engine/image/group_tree.h), for the next
+	 * sandbox with the same slot; -1: none
+	 */
+	int tree;
 	bool limited; /* ->limits are in force */
 	struct cgroup_limits limits;
-	/* Of a sandbox that is kept (engine/blank/persist.h), else -1 and false. */
+	/* The rest belongs to persistent sandboxes (engine/blank/persist.h); for others it is -1 or false. */
 	int slot_fd; /* holds its slot's lock */
-	/* the agent's own file of slots, which will hold it: KEEP was sent ahead; -1 when it was not, or has come */
+	/*
+	 * after KEEP was sent ahead: an open file of slots that the agent has as well, by which it will hold the slot.
+	 * -1: not sent ahead, or already in effect
+	 */
 	int again;
-	int take, give; /* the rendezvous; ->take until the agent has it */
-	int table; /* proto/table.h, likewise: persist_table() takes it back */
-	int group; /* what members of exec group 1 join by, until it was handed out */
+	int take, give; /* the ends of the rendezvous; ->take is -1 once the agent has it */
+	int table; /* the agent's table of execs (proto/table.h); -1 once the agent has it: then see persist_table() */
+	int group; /* the file by which processes join exec group 1, until it is handed out */
 	bool grouped; /* its cgroup may have children */
-	bool recorded; /* there is a record to be cleared */
-	bool adopted; /* another warden's, so not our child */
-	bool heard; /* what KEEP brought is on its places, as far as we looked */
-	uint64_t started; /* its start time, as in /proc/PID/stat */
+	bool recorded; /* its record exists, and must be cleared at its end */
+	bool adopted; /* an earlier warden made it, so its agent is not our child */
+	bool heard; /* the agent is known to have received KEEP */
+	uint64_t started; /* the agent's start time, as in /proc/PID/stat */
 };
 
 /*
@@ -47,14 +54,14 @@ struct blank {
 struct ground {
 	bool valid;
 	uint32_t slot;
-	int slot_fd; /* holds its lock, or -1 */
+	int slot_fd; /* holds the slot's lock; -1: none */
 	int net;
 	bool steered;
-	struct steer_rules rules; /* in force in ->net */
+	struct steer_rules rules; /* rules in force in ->net */
 	uint64_t tenant;
 	struct cgroup cgroup;
 	int tree; /* as in struct blank */
-	bool grouped; /* exec group 1 is there, as good as new */
+	bool grouped; /* exec group 1 exists and is empty */
 	bool limited;
 	struct cgroup_limits limits;
 };
@@ -62,19 +69,23 @@ struct ground {
 struct stash;
 #define BLANK_LOW (3 + CGROUP_CONTROLLERS)
 
-/* What the new process runs on until it becomes the agent. Not to be used again before the agent's first frame. */
+/*
+ * What the new process uses of our memory until it executes the agent. Do not reuse it before the agent's first frame.
+ */
 struct blank_start {
 	_Alignas(16) char stack[NS_STACK_SIZE];
-	const struct image_host *image; /* whose dev and base are copied, in the caller's mount namespace */
-	struct ground *ground; /* to build on, taken over when valid; NULL = none */
-	const struct device_plan *devices; /* nodes of its own; NULL = none */
-	uint32_t uid, gid; /* inside: whose those are */
-	const struct steer_rules *steer; /* the way out its network namespace is to have; NULL = none */
+	/* the image whose device folder and base are copied; opened in the caller's mount namespace */
+	const struct image_host *image;
+	/* what an ended sandbox has left, to be used again; taken over if it is valid. NULL: nothing */
+	struct ground *ground;
+	const struct device_plan *devices; /* device nodes for this sandbox only; NULL: none */
+	uint32_t uid, gid; /* owner of these nodes, as seen inside */
+	const struct steer_rules *steer; /* rules of its network; NULL: no network */
 	bool keep_net; /* keep the network namespace's descriptor in the blank */
 	/*
-	 * Numbers kept free for what the new process needs, so low that nothing else has to be copied for it: a warden
-	 * of many sandboxes has thousands of descriptors. none: it gets a copy of all. The pool has several on their
-	 * way.
+	 * Reserved low descriptor numbers for what the new process needs. The clone then copies only a short table: a
+	 * warden of many sandboxes has thousands of descriptors. ->nlow 0: it copies all of them. The pool makes
+	 * several blanks at a time, each with its own struct.
 	 */
 	int low[BLANK_LOW];
 	unsigned nlow, limit; /* all descriptors that are needed are below ->limit */
@@ -84,9 +95,12 @@ struct blank_start {
 	uint32_t single_id;
 	char single[24 + CGROUP_WHERE_MAX], fault[64]; /* the agent's arguments */
 	int error; /* why it did not become the agent */
-	/* the agent is a copy of this holder's (engine/blank/stash.h); NULL = of the program. With ->keep_net */
+	/*
+	 * the holder that makes the agent as a copy of itself (engine/blank/stash.h); needs ->keep_net. NULL: the agent
+	 * is started from its program
+	 */
 	struct stash *stash;
-	struct guard *guard; /* to be started before there is anything to clean up; NULL = none */
+	struct guard *guard; /* a guard to start before anything is made that would need cleaning up; NULL: none */
 };
 
 void blank_init(struct blank *s);
@@ -98,11 +112,14 @@ uid_t blank_agent_uid(const struct blank *s);
  */
 int blank_make(struct env *v, struct blank_start *start, unsigned controllers, uint32_t single_id, struct blank *ret,
 	       struct err *e);
-/* A slot and control groups alone, for blank_end to end. */
+/* Takes only a slot and makes its control groups; blank_end() removes both. */
 int blank_place(struct env *v, struct blank *s, unsigned controllers, struct err *e);
-/* Reserves ->low. 0 or -errno, then nothing is reserved. */
+/* Reserves the numbers of ->low. 0, or -errno and nothing is reserved. */
 int blank_start_reserve(const struct env *v, struct blank_start *start);
-/* After the agent's first frame or its death, and before that is looked for on ->sock: lets go of what it was given. */
+/*
+ * Closes the descriptors that were opened for the agent. Call it after the agent's first frame or death, and before you
+ * read ->sock for the end of the agent.
+ */
 void blank_start_release(const struct env *v, struct blank_start *start);
 void blank_start_done(struct blank_start *start);
 /*
@@ -126,17 +143,20 @@ static inline void guard_dismiss(struct guard *g)
 	if (g->pid)
 		g->dismiss(g);
 }
-/* And waits. */
+/* The same, but waits until the guard has ended. */
 static inline void guard_end(struct guard *g)
 {
 	if (g->pid)
 		g->end(g);
 }
 
-/* Kills it, waits until every process is gone, removes its cgroups and frees its slot. Accepts a half-made one. */
+/*
+ * Kills the agent, waits until every process is gone, removes the cgroups and frees the slot. Accepts a half-made
+ * blank.
+ */
 int blank_end(struct env *v, struct blank *s, struct err *e);
-/* As blank_end, but leaves in *ret what can be used again; not valid when nothing can. */
+/* As blank_end(), but writes to *ret what the next sandbox can use. ret->valid is false if there is nothing. */
 int blank_end_keep(struct env *v, struct blank *s, struct ground *ret, struct err *e);
 void ground_init(struct ground *g);
-/* Removes it. Accepts one that is not valid. */
+/* Removes what @g holds. Does nothing if it is not valid. */
 void ground_end(struct env *v, struct ground *g);

@@ -9,24 +9,36 @@
 
 #define PERSIST_FIRST_GROUP 1 /* the exec group every sandbox has */
 
-/* Ahead of time, for a blank that was made: the rendezvous, exec group 1, when it was started. */
+/* For a new blank: makes the rendezvous and exec group 1, and reads the start time of its agent. */
 int persist_prepare(struct env *v, struct blank *s, struct err *e);
 /* Sends all of KEEP ahead, after SETUP; when the sandbox is handed out, the agent only has to read a word in memory. */
 int persist_ahead(struct env *v, struct blank *s, int meminfo, int writable, struct err *e);
-/* Writes @rec (the caller fills the sandbox's part, this the blank's) and sends KEEP to the agent. After SETUP. */
-/* @writable: the writable layer. @more: of a machine's jail, FRAME_KEEP_VM_FDS; else NULL. */
+/*
+ * Writes @rec and sends KEEP to the agent. Call it after SETUP. The caller has filled in the sandbox's part of @rec,
+ * this function fills in the blank's. @writable: the writable layer. @more: FRAME_KEEP_VM_FDS descriptors for a
+ * machine's jail; NULL for others.
+ */
 int persist_start(struct env *v, struct blank *s, int meminfo, int writable, const int *more, struct record *rec,
 		  struct err *e);
-/* What the agent holds for a machine: FRAME_KEEP_SIDE, a SOCK_SEQPACKET socket; FRAME_KEEP_STAT. Or -errno. */
+/*
+ * Takes a descriptor back that the agent holds for a machine. @place: FRAME_KEEP_SIDE, a SOCK_SEQPACKET socket, or
+ * FRAME_KEEP_STAT. A descriptor, or -errno.
+ */
 int persist_vm(const struct blank *s, int place);
 /*
- * Returns once the agent has heard KEEP, which it does when it has set the sandbox up: one that is frozen before could
- * not be attached to by another warden.
+ * Waits until the agent has received KEEP, which it does after setting up the sandbox. If the sandbox were frozen
+ * before, no later warden could connect to its agent.
  */
 void persist_settle(struct blank *s);
-/* The agent's table of execs (proto/table.h); a descriptor, the caller's, or -errno: it has no KEEP (yet). */
+/*
+ * Returns a descriptor of the agent's table of execs (proto/table.h), which the caller closes. -errno: the agent has
+ * not received KEEP.
+ */
 int persist_table(const struct blank *s);
-/* Closes what can be had again from the agent, once it has it; for a warden of many. */
+/*
+ * Closes descriptors that the agent holds as well and that can be taken back from it, so that a warden of many
+ * sandboxes does not run out.
+ */
 void persist_park(struct blank *s);
 /* A new control socket for the agent: *ret is the host's end. Does not block. */
 int persist_attach(struct blank *s, int *ret, struct err *e);

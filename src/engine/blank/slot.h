@@ -14,26 +14,29 @@
 #define SLOT_UIDS 65536U
 
 struct slots {
-	int fd; /* -1 without root: one sandbox per process, no ranges */
-	pthread_mutex_t lock; /* blanks are made and ended by different threads */
+	int fd; /* the file; -1 without root: then there is one sandbox per process, and no range of ids */
+	pthread_mutex_t lock; /* protects ->next and ->mine: blanks are made and ended by different threads */
 	uint32_t next;
-	uint8_t *mine; /* slots of this process: a file lock does not stop its own holder */
+	uint8_t *mine; /* marks slots of this process, since a file lock does not exclude its own holder */
 };
 
 int slots_open(struct slots *ret, const char *path, struct err *e);
 void slots_done(struct slots *s);
 int slots_take(struct slots *s, uint32_t *ret, struct err *e);
-/* As slots_take, by an open file description of its own, *ret_fd: the slot is taken until its last copy is closed. */
+/*
+ * As slots_take(), but the lock belongs to a new open file description, *ret_fd. The slot is taken until the last copy
+ * of *ret_fd is closed.
+ */
 int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e);
-/* Another open file description, which holds nothing: a descriptor, or -errno. */
+/* Opens the file of slots once more, without any lock, for slots_share(). A descriptor, or -errno. */
 int slots_again(const struct slots *s);
-/* From now on such a one holds the slot as well, whose owner has it by slots_take_own. */
+/* Makes @fd, of slots_again(), hold the slot as well. Its owner has taken the slot by slots_take_own(). */
 int slots_share(int fd, uint32_t slot);
-/* Marks a slot that a sandbox of ours holds already, whichever process has its lock. -EAGAIN when it is marked. */
+/* Marks as ours a slot that a sandbox of ours holds, whichever process has the lock. -EAGAIN: it is marked already. */
 int slots_adopt(struct slots *s, uint32_t slot);
-/* Takes this slot. -EALREADY when we have it, -EAGAIN or -EACCES when another process does. */
+/* Takes @slot. -EALREADY: this process has it; -EAGAIN or -EACCES: another process has it. */
 int slots_claim(struct slots *s, uint32_t slot);
-/* @fd: of slots_take_own, closed; -1 = it has none. */
+/* Frees the slot. @fd: the descriptor of slots_take_own(), which is closed; -1: none. */
 void slots_give(struct slots *s, uint32_t slot, int fd);
 static inline uint32_t slot_uid(uint32_t slot)
 {

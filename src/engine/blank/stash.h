@@ -13,19 +13,22 @@
 struct stash {
 	pid_t pid; /* 0: there is none */
 	int pidfd, control;
-	uint64_t bytes; /* that it holds */
-	struct blank place; /* its slot and control group; no sandbox */
+	uint64_t bytes; /* size of the pages that it holds */
+	struct blank place; /* its slot and control groups, although it is no sandbox */
 };
 
 void stash_init(struct stash *s);
-/* @fds: meta, @pages pages files, then @host or nothing when that is -1. @limit: bytes of memory it may have, at most. */
+/*
+ * Starts a holder. @fds: the meta file and @pages pages files of the image. @host: a mount of the host's root; -1:
+ * none. @limit: bytes of memory that it may use.
+ */
 int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_t limit, struct stash *ret,
 		struct err *e);
 /*
- * An agent that waits for its first byte, our child as if we had cloned it. @fds as STASH_AGENT says. What fails leaves
- * the holder of no use when it is -EPIPE or -ETIMEDOUT.
+ * Has the holder make an agent, which waits for its first byte. It is a child of ours, as if we had cloned it. @fds:
+ * see STASH_AGENT. After -EPIPE or -ETIMEDOUT the holder cannot be used any more.
  */
 int stash_agent(struct stash *s, const struct stash_ask *q, const int *fds, unsigned nfds, pid_t *ret_pid,
 		int *ret_pidfd);
-/* Kills it and returns when it is gone. The agents that it made continue. Does nothing for an empty @s. */
+/* Kills the holder and waits for its end. The agents that it has made continue. Does nothing for an empty @s. */
 void stash_end(struct env *v, struct stash *s);

@@ -1,27 +1,37 @@
 /*
- * The agent's base (agent/blank.c) with a sandbox's control groups of version 1 in it, as agent/group_view.c mounts them where this is
- * missing. It is made once for a slot and copied whole for each sandbox that has the slot: one call of the kernel instead of ten, and
- * the pool's own mount namespace, which agents start in, does not have the host's groups.
+ * Trees of mounts for agents: the agent's base (agent/blank.c) with the control groups (version 1) of one slot mounted
+ * in it. A tree is made once for a slot, and copied whole for each sandbox with that slot: one system call instead of
+ * ten. Agents start in the pool's own mount namespace, which does not have the host's groups, so they could not mount
+ * them themselves. Without a tree, agent/group_view.c makes the same mounts.
  */
 #pragma once
 #include "linux/cgroup.h"
 
-/* What the trees are made of: mounts that are attached nowhere and can be copied in the mount namespace they were made in. */
+/*
+ * The parts of trees: mounts that are attached nowhere. They can be copied only in the mount namespace in which they
+ * were made.
+ */
 struct group_stock {
-	/* with all of it that no sandbox has of its own; -1 = there are no trees, agents mount what they can */
+	/*
+	 * the base with all that is the same for every sandbox; -1: there are no trees, and agents mount what they can
+	 */
 	int base;
-	int from[CGROUP_CONTROLLERS]; /* the host's folders that sandboxes have their groups in, or -1 */
-	int foreign[2]; /* mounts of controllers that they have no group in, or -1: until ->base is made */
+	/* for each controller, the host's folder that has the groups of sandboxes; -1: none */
+	int from[CGROUP_CONTROLLERS];
+	int foreign[2]; /* mounts of controllers in which sandboxes have no group; -1: none, and after ->base is made */
 };
 
 void group_stock_init(struct group_stock *k);
 void group_stock_done(struct group_stock *k);
 /* Copies the host's mounts, by the paths they have in our mount namespace. @mask: the controllers that sandboxes have groups in. */
 int group_stock_open(struct group_stock *k, const struct cgroup_host *h, unsigned mask);
-/* Then, or later with another root: makes ->base. @base: the folder. -errno: there are no trees. */
+/*
+ * Makes ->base from the folder @base, after group_stock_open(), possibly under another root. -errno: there are no
+ * trees.
+ */
 int group_stock_fill(struct group_stock *k, int base);
 
-/* A tree with the folders of @c. The mount, attached nowhere, or -errno. */
+/* Makes a tree with the groups of @c: a mount that is attached nowhere, or -errno. */
 int group_tree_make(const struct group_stock *k, const struct cgroup *c);
-/* The same once more, for an agent. */
+/* Copies a tree for an agent: a mount, or -errno. */
 int group_tree_copy(int tree);

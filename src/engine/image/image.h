@@ -16,20 +16,23 @@ struct image_host {
 	int base; /* the agent's first root */
 	int usr; /* the host's /usr */
 	int dpkg; /* the host's /var/lib/dpkg, -1 = there is none */
-	int layers; /* the sealed layers, where the mount namespace is not the warden's own; -1 there */
-	struct group_stock groups; /* there, too */
+	int layers; /* a mount of the sealed layers, in the pool's mount namespace; -1 in the warden's own */
+	struct group_stock groups; /* parts of group trees, also only in the pool's mount namespace */
 	struct image_filler filler;
 };
 
 void image_host_init(struct image_host *h);
 void image_host_done(struct image_host *h);
-/* @cache is made when missing. Device nodes are only made when @devices. @by fills it, and later what image_cpus() makes. */
+/*
+ * Opens image `host` in the folder @cache, and makes both if they are missing. Device nodes are made only with
+ * @devices. @by fills the image, and later the folders of image_cpus().
+ */
 int image_host_open(const char *cache, bool devices, const struct image_filler *by, struct image_host *ret,
 		    struct err *e);
 /*
- * A folder with what a sandbox of @cpus processors is shown: cpuinfo, stat, sys/. Made on first use since the machine
- * was started and kept with the skeleton. Returns its descriptor or -errno.
+ * Opens the folder with the files that show a sandbox its @cpus processors: cpuinfo, stat, sys/. It is made on first
+ * use after each boot of the host, and kept beside the skeleton. A descriptor, or -errno.
  */
 int image_cpus(const struct image_host *h, unsigned cpus, struct err *e);
-/* A root filesystem folder given by path. */
+/* Opens the folder of a root filesystem by its path. */
 int image_open(const char *path, int *ret_fd, struct err *e);

@@ -8,7 +8,7 @@
 #include "engine/pool/prebuilt.h"
 
 #define KEPT_MAX 64
-#define WAYS 8 /* blanks in the making, of one maker */
+#define WAYS 8 /* blanks that one maker makes at the same time */
 #define MAKERS 8
 #define JANITORS 16
 
@@ -30,7 +30,7 @@ struct way {
 struct maker {
 	struct pool *pool;
 	pthread_t thread;
-	unsigned busy; /* of ->ways */
+	unsigned busy; /* how many of ->ways are in use */
 	struct way ways[WAYS];
 };
 
@@ -39,25 +39,28 @@ struct maker {
 
 struct share_holder {
 	struct stash stash;
-	char layer[ID_SIZE]; /* "": none */
-	uint64_t used; /* when, by the monotonic clock */
-	bool failed; /* it cannot be held: there is no process */
-	uint64_t again; /* then: when that is tried again */
-	bool stale; /* its layer goes */
+	char layer[ID_SIZE]; /* the layer whose pages it holds; "": none */
+	uint64_t used; /* when it was last used, by the monotonic clock */
+	bool failed; /* the layer's memory cannot be held, and there is no holder process */
+	uint64_t again; /* with ->failed: the time of the next try */
+	bool stale; /* its layer is being deleted */
 };
 
-/* share.c. Holders are the maker's; it changes what others look at (->layer) locked. */
+/*
+ * State of share.c. Only the first maker uses the holders; it changes ->layer, which others read, under the pool's
+ * lock.
+ */
 struct share {
 	bool on;
-	bool look; /* at the holders, now */
-	bool waiting; /* a request waits for one of ->spec */
+	bool look; /* the maker shall look at the holders at once */
+	bool waiting; /* a request waits for a sandbox of ->spec */
 	int host; /* a mount of the host's root, or -1 */
-	int result; /* of the maker, for the waiting request: 0, or it cannot be done */
+	int result; /* the maker's answer to the waiting request: 0, or -errno: it cannot be done */
 	struct share_holder holder[SHARE_HOLDERS];
-	char many[ID_SIZE]; /* the layer that many were asked for of, last */
-	struct sandbox_spec spec; /* asked for last */
-	uint64_t asked; /* when */
-	struct pool_item item[SHARE_AHEAD]; /* made for it */
+	char many[ID_SIZE]; /* the layer that was last requested for many sandboxes at once */
+	struct sandbox_spec spec; /* the spec that was requested last */
+	uint64_t asked; /* time of that request */
+	struct pool_item item[SHARE_AHEAD]; /* sandboxes that were made ahead for ->spec */
 	unsigned n;
 	struct blank_start start;
 };
@@ -65,36 +68,40 @@ struct share {
 struct pool {
 	struct env *env;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* for requests that wait for a blank, and for the end of cleaning */
-	pthread_cond_t work; /* for the first maker */
-	pthread_cond_t help; /* for the others */
-	pthread_cond_t dirt; /* for the janitors */
+	pthread_cond_t changed; /* wakes requests that wait for a blank or for the end of cleaning */
+	pthread_cond_t work; /* wakes the first maker */
+	pthread_cond_t help; /* wakes the other makers */
+	pthread_cond_t dirt; /* wakes the janitors */
 	uint64_t locked_at, locked_ns; /* how long ->lock was held so far */
 	unsigned nmakers, nways, helpers,
-		njanitors; /* ->nways: of each maker. ->helpers: makers beside the first that run */
+		/* ->nways: blanks that each maker makes at a time. ->helpers: running makers beside the first */
+		njanitors;
 	bool stop, idle; /* ->idle: the first maker waits */
-	unsigned target; /* places in ->items */
-	unsigned least, depth; /* so many are to be ready: usually, and now, since requests had to wait */
-	uint64_t deepened; /* when ->depth was changed last */
+	unsigned target; /* number of places in ->items */
+	/* how many blanks should be ready: usually, and at present, after requests had to wait */
+	unsigned least, depth;
+	uint64_t deepened; /* time of the last change of ->depth */
 	unsigned ready, cleaning;
-	unsigned busy; /* places that are taken by what is in the making */
-	bool filling; /* below the low-water mark: fill up again */
-	uint64_t calm_until; /* not before that, while there are enough */
-	int last_error; /* of the maker; 0 after a success */
+	unsigned busy; /* places reserved for blanks that are being made */
+	bool filling; /* the pool fell below its low-water mark, and is being filled again */
+	uint64_t calm_until; /* while enough are ready, no blank is begun before this time */
+	int last_error; /* error of the last blank; 0 after a success */
 	struct err why;
 	struct pool_item *items; /* a ring, oldest first */
 	unsigned first;
 	struct cleanup *queue, **queue_end;
 	bool guessed;
 	struct pool_guess guess;
-	struct prebuilt prebuilt; /* which requests sandboxes are prebuilt for */
-	uint64_t prebuilt_due; /* when one is made for a request on layers that has none; 0 = not seen yet */
-	uint64_t prebuilt_check; /* when to look whether they still have to; the maker's own */
-	unsigned waiting; /* requests that found nothing for them */
-	unsigned strangers; /* of these, the ones that cannot use a network namespace of the guessed tenant */
-	unsigned fillers; /* callers that only wait until it is full */
-	unsigned few; /* as many in the making while there is no hurry */
-	struct ground kept[KEPT_MAX]; /* to be used again by the same tenant */
+	struct prebuilt prebuilt; /* the requests that sandboxes are prebuilt for */
+	/* when a sandbox is made for a request on layers that has none; 0: no such request was seen yet */
+	uint64_t prebuilt_due;
+	/* when to check whether prebuilt sandboxes are still needed; used by the first maker only */
+	uint64_t prebuilt_check;
+	unsigned waiting; /* requests that wait for a blank */
+	unsigned strangers; /* how many of ->waiting cannot use a network namespace of the guessed tenant */
+	unsigned fillers; /* callers that wait until the pool is full */
+	unsigned few; /* how many blanks are made at a time while no request waits */
+	struct ground kept[KEPT_MAX]; /* what ended sandboxes have left for later ones of their tenant */
 	unsigned nkept;
 	struct share share;
 	struct image_host img; /* the maker's view of image `host` */
@@ -120,15 +127,18 @@ bool pool_lifted(bool limited, const struct cgroup_limits *have, const struct cg
 void pool_item_end(struct pool *p, struct pool_item *it);
 /* Waits for a signal of @what, a condition of the pool, for @ns at most; UINT64_MAX: without an end. Called locked. */
 void pool_wait_for(struct pool *p, pthread_cond_t *what, uint64_t ns);
-/* One that is prebuilt for a request that is no longer repeated, has more than its share, or is more than ->depth. Called locked. */
+/*
+ * Takes out an item that should be ended: prebuilt for a request that is no longer repeated, more than its request's
+ * share, or more than ->depth. Called locked.
+ */
 bool pool_take_stale(struct pool *p, struct pool_item *ret);
-/* In how many ns ->depth is to be looked at; makes it smaller when that is due. Called locked. */
+/* Returns in how many ns to check ->depth again, and lowers it when that is due. Called locked. */
 uint64_t pool_depth_wait(struct pool *p);
-/* Its oldest. Called locked. */
+/* Takes out the oldest item. Called locked. */
 struct pool_item pool_pop(struct pool *p);
-/* Takes in one that is ready, in the place that was taken for it. */
+/* Puts a ready item into the place that was reserved for it. */
 void pool_admit(struct pool *p, const struct pool_item *it);
-/* Gives that place back. */
+/* Frees a place that was reserved. */
 static inline void pool_unplace(struct pool *p)
 {
 	pool_lock(p);
@@ -138,42 +148,53 @@ static inline void pool_unplace(struct pool *p)
 
 /* maker.c */
 void *pool_maker_main(void *maker);
-/* For a thread of the pool: its name, and that requests go first. */
+/* Names the calling thread, a thread of the pool, and gives requests priority over it. */
 void pool_give_way(struct pool *p, const char *name);
-/* A maker that waits looks for work: the first, if it waits. Called locked. */
+/* Wakes a maker that waits: the first one, if it does. Called locked. */
 void pool_wake(struct pool *p);
-/* Starts one for @g with @start; its agent is still at work when this returns. Of a maker's thread. */
+/* Starts a blank for @g with @start; its agent is still setting up when this returns. In a maker's thread. */
 int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, struct pool_item *ret,
 	      struct err *e);
-/* Until its agent is ready; else it is ended. */
+/* Waits until the agent is ready. On failure the item is ended. */
 int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e);
 
-/* pool_prebuilt.c: prebuilt sandboxes. Of the maker's thread. */
-/* All that a create would do but handing it out, if a request is expected. -errno: the item is of no use any more. */
+/* pool_prebuilt.c: prebuilt sandboxes. These functions run in a maker's thread. */
+/*
+ * If a request is expected that fits the item: does all that a create does except handing it out. -errno: the item
+ * cannot be used any more.
+ */
 int pool_prebuild(struct pool *p, struct pool_item *it);
-/* Whether there are more of them than their request's share, while others have fewer. Called locked. */
+/* Whether request @number has more prebuilt sandboxes than its share, while another has fewer. Called locked. */
 bool pool_prebuilt_surplus(struct pool *p, uint64_t number);
 /* In how many ns a prebuilt sandbox on layers should be made; UINT64_MAX: none is expected. Called locked. */
 uint64_t pool_prebuilt_wait(struct pool *p);
-/* Gives up those that were not asked for in a while, and all when memory is short. Not locked. */
+/*
+ * Ends prebuilt sandboxes that were not requested for a while, and all of them when memory is short. Not called locked.
+ */
 void pool_prebuilt_check(struct pool *p);
-/* Makes it, of a blank that is ready. */
+/* Makes a prebuilt sandbox on layers from a ready blank. */
 void pool_prebuild_layered(struct pool *p);
-/* Takes a place for one that is made besides: when the pool is full, one that is ready goes. False: there is no room. */
+/*
+ * Reserves a place for a sandbox that is not made from a blank of the pool. If the pool is full, a ready blank is ended
+ * for it. False: there is no room.
+ */
 bool pool_make_room(struct pool *p);
-/* The pages of a layer of @spec's. As layers.c opens them: no process sees a path of the host. */
+/*
+ * Opens the pages of layer @id of @spec, below the mount of the layers, so that no path of the host appears in the
+ * sandbox's processes.
+ */
 int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id);
 bool pool_memory_short(void);
 
 /* share.c: sandboxes that share their memory. */
 void pool_share_init(struct pool *p);
-void pool_share_done(struct pool *p); /* when the maker has ended */
-/* For @spec, if that is worth while; false: an ordinary one does. Waits for it. */
+void pool_share_done(struct pool *p); /* call it after the makers have ended */
+/* Takes a sandbox of @spec that shares its memory, and waits for it. False: an ordinary sandbox is as good. */
 bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret);
-/* Of the maker's thread: one for @spec, ready. False: it cannot be done. */
+/* In the maker's thread: makes a ready sandbox of @spec that shares its memory. False: it cannot be done. */
 bool pool_share_make(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret);
-/* In how many ns the maker has something to do. Called locked. */
+/* In how many ns the maker has to call pool_share_step(). Called locked. */
 uint64_t pool_share_wait(const struct pool *p);
 void pool_share_step(struct pool *p);
-/* A layer goes. Called locked. */
+/* The layer is being deleted. Called locked. */
 void pool_share_forget(struct pool *p, const char *layer);

@@ -1,6 +1,6 @@
 /*
- * Blanks made ahead, and sandboxes cleaned up behind, each by a thread of its own, so that neither is ever on a
- * request's path. A blank leaves the pool once and never comes back.
+ * Makes blanks before requests need them, and cleans up after sandboxes that ended, both in threads of its own, so that
+ * no request waits for it. A blank leaves the pool once and never comes back.
  */
 #pragma once
 #include <stdint.h>
@@ -15,8 +15,11 @@ struct pool;
 
 struct pool_item {
 	struct blank blank;
-	struct premount premount; /* sent already, or empty */
-	/* 0, or for which request: then all of it was sent, and ->root has the rest of it, ->premount too */
+	struct premount premount; /* mounts that the agent was sent already, or empty */
+	/*
+	 * 0, or the number of the request that it is prebuilt for: then all mounts were sent, and ->root has them,
+	 * those of ->premount too
+	 */
 	uint64_t prebuilt;
 	struct root root;
 };
@@ -27,7 +30,7 @@ struct pool_guess {
 	uint64_t size, inodes;
 	unsigned cpus;
 	uint64_t tenant;
-	bool net; /* with a way out, of ->rules */
+	bool net; /* with a network that has ->rules */
 	struct steer_rules rules;
 };
 
@@ -41,24 +44,24 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e);
 void pool_free(struct pool *p);
 unsigned pool_makers(const struct pool *p); /* threads that make blanks; NULL: 0 */
 /*
- * For @spec. Waits for one if none is ready. A blank that died waiting is never handed out. It has new ids, or those that a
- * sandbox of the same tenant left: user ids, empty cgroups, a network namespace in which nothing was ever sent.
- * No process, mount or file of another is ever in it.
+ * Takes a blank for @spec, and waits for one if none is ready. A blank that died in the pool is never handed out. The
+ * blank has a new slot, or a recycled one that a sandbox of the same tenant has left: user ids, empty cgroups, a
+ * network namespace in which nothing was ever sent. No process, mount or file of another sandbox is ever in it.
  */
 int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e);
 /* After two equal requests in a row sandboxes are prebuilt for @spec; on layers, one is. */
 void pool_learn(struct pool *p, const struct pool_guess *g, const struct sandbox_spec *spec);
-/* More of these will be asked for, at once: their memory is to be shared. */
+/* Announces many requests for @spec: their memory should be shared. */
 void pool_share_many(struct pool *p, const struct sandbox_spec *spec);
-/* A layer is being deleted: in a moment no prebuilt sandbox uses it. */
+/* Drops all prebuilt sandboxes that use @layer, which is being deleted. They end soon after this returns. */
 void pool_drop_prebuilt(struct pool *p, const char *layer);
-/* Whether a limit is in force that @l does not have: written once, it cannot be unwritten. */
+/* Whether a limit is in force that @l does not have. A limit that was set once cannot be removed. */
 bool pool_limits_lifted(const struct blank *s, const struct cgroup_limits *l);
-/* Whether these are the limits in force. */
+/* Whether the limits in force are exactly @l. */
 bool pool_limits_same(const struct blank *s, const struct cgroup_limits *l);
 /* Ends an item that was taken and does not fit after all; it is empty afterwards. */
 void pool_give_up(struct pool *p, struct pool_item *it);
-/* Takes both over; -ENOMEM leaves them with the caller. */
+/* Has a thread end @s and close @r, which it takes over. -ENOMEM: they stay the caller's. */
 int pool_clean(struct pool *p, struct blank *s, struct root *r);
 void pool_counts(struct pool *p, struct pool_counts *ret);
 void pool_wait(struct pool *p, unsigned ready);

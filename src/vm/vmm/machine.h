@@ -6,37 +6,40 @@
 #include "vm/vmm/qemu.h"
 #include "vm/vmm/qmp.h"
 
-/* One of the chain. */
+/* A disk of the chain. */
 struct machine_disk {
-	uint32_t number; /* what it is known by */
-	uint32_t set; /* its descriptor's, in QEMU */
+	uint32_t number; /* its number in messages of the warden */
+	uint32_t set; /* number of its descriptor set in QEMU */
 	bool given; /* QEMU was started with it */
 };
 
 struct machine {
-	/* its descriptors are the caller's, but ->port, ->console and ->qmp, which are QEMU's ends */
+	/* the descriptors in it are the caller's, except ->port, ->console and ->qmp, which are QEMU's ends */
 	struct qemu_opts opts;
 	pid_t pid; /* 0: none */
-	int port, console, qmp_fd; /* ours; the port and the monitor do not block */
+	int port, console, qmp_fd; /* our ends; those of port and monitor do not block */
 	struct qmp qmp;
-	char version[QMP_VERSION]; /* QEMU's */
+	char version[QMP_VERSION]; /* the version of QEMU */
 	struct machine_disk chain[VM_CHAIN_MAX]; /* oldest first; the last is written */
 	size_t disks;
-	uint32_t sets; /* descriptors given over the monitor */
+	uint32_t sets; /* number of descriptor sets that were given over the monitor */
 	struct machine_disk next; /* the overlay that is prepared */
 	bool prepared;
-	uint32_t old_set; /* not used any more; 0: none */
-	size_t join; /* of ->chain: those behind it are being joined; 0 while ->joins is false */
+	uint32_t old_set; /* an unused descriptor set that is still to be removed; 0: none */
+	size_t join; /* index in ->chain: the disks above it are being joined; 0 while ->joins is false */
 	bool joins;
 };
 
-/* ->opts is filled but for the sockets and the clock. Waits until the monitor answers; the machine runs unless it is a clone. */
+/*
+ * Starts QEMU with ->opts, which the caller has filled in except for the sockets and the clock. Waits until the monitor
+ * answers. The machine runs then, unless it is a clone.
+ */
 int machine_start(struct machine *m, struct err *e);
 /* Loads a clone's device state. After that the machine is complete, and stopped. */
 int machine_load(struct machine *m, const void *state, size_t len, struct err *e);
 int machine_stop(struct machine *m, struct err *e);
 int machine_go(struct machine *m, struct err *e);
-/* Its device state, to be freed. Only while it is stopped. */
+/* Saves the device state in *ret, which the caller frees. Only while the machine is stopped. */
 int machine_state(struct machine *m, uint8_t **ret, size_t *ret_len, struct err *e);
 /*
  * Prepares empty @disk as the chain's next one; _switch puts it on top, only while the machine is stopped; _drop gives
@@ -46,13 +49,17 @@ int machine_overlay(struct machine *m, uint32_t number, int disk, struct err *e)
 int machine_overlay_switch(struct machine *m, struct err *e);
 void machine_overlay_drop(struct machine *m);
 /*
- * Begins to copy what is in the disks above number @base into the top one; the machine may run. 1: there is nothing to do.
- * Then _joined, until it is not 0: 1: it is done, and those disks are closed; negative: it failed, and nothing has changed.
+ * Begins to copy the content of the disks above number @base into the top one; the machine may run meanwhile. 1: there
+ * is nothing to do. Then call machine_joined() until it is not 0. 1: it is done, and the other disks are closed;
+ * negative: it failed, and nothing has changed.
  */
 int machine_join(struct machine *m, uint32_t base, struct err *e);
 int machine_joined(struct machine *m, struct err *e);
-uint32_t machine_top(const struct machine *m); /* its number */
-/* Ends it and waits for that: all it had to write is written when it ended by itself (0). Also of one that never started. */
+uint32_t machine_top(const struct machine *m); /* number of the top disk */
+/*
+ * Ends QEMU and waits for its end. 0: it ended by itself, so all its data is written. Accepts a machine that was never
+ * started.
+ */
 int machine_end(struct machine *m);
 
 /* x86: how fast the processor counts, in kHz, between two looks; 0 elsewhere. */

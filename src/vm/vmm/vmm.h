@@ -7,16 +7,16 @@
 #include "vm/vmm/meta.h"
 
 #define VMM_SIDE 0 /* the warden's socket */
-#define VMM_SAID 2048 /* of what QEMU and the guest's kernel said last */
+#define VMM_SAID 2048 /* bytes kept of the last output of QEMU and of the guest's kernel */
 
 enum vmm_state {
-	VMM_BOOTS, /* until HELLO */
-	VMM_LOADED, /* until GO */
-	VMM_RISES, /* until the sandbox is ready, or continues */
-	VMM_WARMS, /* a template: until its one command has ended */
+	VMM_BOOTS, /* waits for HELLO */
+	VMM_LOADED, /* waits for GO */
+	VMM_RISES, /* waits until the sandbox is ready, or continues */
+	VMM_WARMS, /* a template: waits for the end of its one command */
 	VMM_RUNS,
-	VMM_STOPS, /* until no byte is under way: then it is saved */
-	VMM_STAYS, /* saved with STAY, and stopped until GO_ON */
+	VMM_STOPS, /* waits until no byte is in transit, then saves */
+	VMM_STAYS, /* saved with STAY: stopped until GO_ON */
 	VMM_ENDED, /* a template that is complete */
 };
 
@@ -28,54 +28,60 @@ struct vmm {
 	uint8_t *spec;
 	struct vm_stat *stat; /* shared with the warden */
 	int meta;
-	struct vm_meta was; /* CLONE: what it was made of; TEMPLATE: what it becomes */
+	struct vm_meta was; /* CLONE: the state that it continues from; TEMPLATE: the state that it saves */
 	struct machine machine;
 	struct carry carry;
 	struct kept *kept;
-	bool hello; /* it has booted */
-	bool unloadable; /* a clone: QEMU did not take its state, and may have said why */
-	bool steered; /* STEER has come: */
+	bool hello; /* the guest has booted */
+	bool unloadable; /* a clone: QEMU has refused its state, and may have printed why */
+	bool steered; /* STEER has come, with the ->rules_len bytes of ->rules */
 	uint32_t rules_len;
 	uint8_t rules[VM_RULES_MAX];
-	int agent; /* GO's, until it is attached */
-	int warm; /* a template: our end as its agent's host */
-	bool killed; /* its command took too long */
+	int agent; /* the socket that came with GO, until it is attached; then -1 */
+	int warm; /* a template: our socket as the host of its agent */
+	bool killed; /* the template's command took too long, and was killed */
 	int save[VMM_SAVE_FDS];
 	uint64_t save_id;
-	bool stay; /* behind the save that is under way */
-	struct vm_join join, join_next; /* ->id 0: none; under way, and behind it */
-	uint64_t since, until; /* VMM_STOPS, VMM_WARMS */
+	bool stay; /* the machine stays stopped after the present save */
+	struct vm_join join, join_next; /* the present JOIN and the next one; ->id 0: none */
+	uint64_t since, until; /* start and deadline of VMM_STOPS or VMM_WARMS */
 	char said[VMM_SAID];
 	size_t said_len;
 	struct err e;
 };
 
-/* What START asks for, up to VMM_BOOTS or VMM_LOADED. Takes what it uses of @fds. */
+/* Handles START, until VMM_BOOTS or VMM_LOADED. Takes over the descriptors of @fds that it uses. */
 int vmm_start(struct vmm *v, const struct vm_msg *m, int *fds, size_t nfds);
-/* HELLO's answer: what the sandbox is to be. */
+/* Answers HELLO with the sandbox's spec. */
 int vmm_begin(struct vmm *v, const uint8_t seed[32]);
 
 /*
- * save.c. Begins to quiesce for a save; @fds: enum vmm_save_fd, taken. On failure ->e has the reason, and the machine
- * continues.
+ * save.c. Begins a save by making the machine quiet; takes over @fds (enum vmm_save_fd). On failure ->e has the reason,
+ * and the machine continues.
  */
 int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds);
-/* GO_ON. Negative: the machine cannot. */
+/* Handles GO_ON. Negative: the machine cannot continue. */
 int vmm_go_on(struct vmm *v);
-/* As vmm_save() for a template: all of it is its own already. */
+/* As vmm_save(), for a template, whose files are its own already. */
 int vmm_save_template(struct vmm *v);
-/* warm.c: begins a template's one command; in VMM_WARMS, each turn: saves it behind that. */
+/*
+ * warm.c: starts a template's one command. vmm_warm_turn() is called in each turn of VMM_WARMS, and saves the template
+ * after the command.
+ */
 int vmm_warm(struct vmm *v);
 int vmm_warm_turn(struct vmm *v);
-/* In VMM_STOPS, each turn: saves once all is quiet, and answers. Negative: the machine cannot continue. */
+/*
+ * Called in each turn of VMM_STOPS: saves as soon as the machine is quiet, and answers. Negative: the machine cannot
+ * continue.
+ */
 int vmm_save_turn(struct vmm *v);
-/* So many ms may go by until the next turn of either, -1: any. */
+/* The time in ms until the next turn of a save or of a warm command is due; -1: any. */
 int vmm_save_wait(const struct vmm *v);
 
-/* join.c: begins it, and answers once it is done. Negative: the machine cannot continue. */
+/* join.c: begins a JOIN; vmm_join_turn() answers when it is done. Negative: the machine cannot continue. */
 int vmm_join(struct vmm *v, const struct vm_join *j);
 int vmm_join_turn(struct vmm *v);
 
-/* main.c: an answer to the warden. */
+/* main.c: sends an answer to the warden. */
 void vmm_say(const struct vm_msg *m);
 void vmm_say_failed(uint64_t id, const struct err *e);

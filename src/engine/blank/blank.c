@@ -73,7 +73,7 @@ static int place_fds(struct blank_start *s)
 	return r < 0 ? r : 0;
 }
 
-/* Root of the new user namespace, with every capability in it across the execve. */
+/* Becomes root (or @single_id) of the new user namespace, and keeps every capability there across the execve. */
 static int become(uint32_t single_id)
 {
 	int r;
@@ -108,7 +108,7 @@ static int child(void *arg)
 		if (s->error < 0)
 			return 1;
 	}
-	/* With our copy of the host's end open we would never see it close. */
+	/* While our copy of the host's end is open, we could not notice that the host has closed it. */
 	if (!s->nlow || (unsigned)s->peer < s->limit)
 		syscall(SYS_close, s->peer);
 	s->error = (int)sys_read(s->sock, &go, 1);
@@ -152,7 +152,9 @@ static bool net_used(void)
 	return !lo || strtoull(lo + 3, NULL, 10) != 0;
 }
 
-/* Of a process or namespace that cannot be made: another time it may be, unless this kernel never does. */
+/*
+ * The kind of error when a process or namespace cannot be made: it may work later, unless this kernel never makes one.
+ */
 static enum err_kind kind_of(int r)
 {
 	return r == -EAGAIN || r == -ENOMEM ? ERR_EXHAUSTED : ERR_UNSUPPORTED;
@@ -249,7 +251,9 @@ static long clone_owned(uint32_t owner, struct clone_args *a, struct blank_start
 	r = sys_setresuid(keep, owner, keep);
 	if (r < 0)
 		return r;
-	/* The change took them away; on cgroup version 2 the clone needs them. */
+	/*
+	 * The change of the user id has cleared the effective capabilities; with cgroup version 2 the clone needs them.
+	 */
 	r = caps_raise_effective();
 	pid = r < 0 ? r : ns_clone(a, child, start);
 	/* The saved id is still root's, so the kernel has no reason to refuse. If it does, this sandbox is given up. */
@@ -257,7 +261,7 @@ static long clone_owned(uint32_t owner, struct clone_args *a, struct blank_start
 	return r < 0 ? r : pid;
 }
 
-/* What of its control groups the agent can show inside: those that are its own. */
+/* Which of the sandbox's control groups the agent can show inside: those that belong to this sandbox alone. */
 static uint32_t groups_shown(const struct env *v, const struct blank *s)
 {
 	const uint32_t how = (v->cgroups.version == 2 ? CGROUP_SHOWN_V2 : 0) | (s->tree >= 0 ? CGROUP_SHOWN_MADE : 0);
@@ -273,7 +277,7 @@ static void set_argument(const struct env *v, const struct blank *s, struct blan
 		cgroup_where(start->join, start->njoin, start->single + n, sizeof(start->single) - (size_t)n);
 }
 
-/* By a holder, which enters the network namespace itself. */
+/* Has a holder make the agent. The holder enters the network namespace itself. */
 static int copy_holder(struct env *v, struct blank_start *start, struct blank *s, struct err *e)
 {
 	struct stash_ask q = { .kind = STASH_AGENT,
@@ -466,7 +470,7 @@ void blank_start_done(struct blank_start *start)
 	start->nlow = 0;
 }
 
-/* To the numbers that the new process will have a copy of. */
+/* Moves descriptors to the low numbers that the new process gets a copy of. */
 static int lower_fds(struct blank_start *s)
 {
 	int *const which[] = { &s->dev, &s->base, &s->sock };
@@ -481,7 +485,7 @@ static int lower_fds(struct blank_start *s)
 	return r < 0 ? r : 0;
 }
 
-/* With the sandbox's control groups where there are trees of them; else the agent mounts them. */
+/* Copies the agent's base, with the sandbox's control groups in it if there are trees; else the agent mounts those. */
 static int copy_base(const struct env *v, const struct blank_start *start, struct blank *s)
 {
 	int r = 0;
@@ -613,7 +617,10 @@ static int remove_groups(struct env *v, struct cgroup *c, struct err *e)
 	return r;
 }
 
-/* Whether its cgroups are as good as new. Exec group 1, which every sandbox has, stays when it is, too. */
+/*
+ * Whether the cgroups can be used for another sandbox. Exec group 1, which every sandbox has, stays if it can be used
+ * again.
+ */
 static bool recycle_groups(const struct env *v, struct blank *s)
 {
 	if (!s->cgroup.mask || cgroup_recycle(&v->cgroups, &s->cgroup) < 0)
@@ -662,7 +669,7 @@ int blank_end_keep(struct env *v, struct blank *s, struct ground *ret, struct er
 	fd_close(s->userns);
 	fd_close(s->net);
 	fd_close(s->tree);
-	/* What cannot be removed is still known to the next warden. */
+	/* If something could not be removed, the record stays, so that the next warden finds it. */
 	if (s->recorded && r == 0)
 		records_clear(&v->records, s->slot);
 	give_slot(v, s);

@@ -15,7 +15,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* Covered in our own mount namespace once the cgroups are open: nothing else there is needed. */
+/* The stage is mounted over this folder in our own mount namespace, after the cgroups were opened below it. */
 #define STAGE "/sys"
 
 /* From 6.15 on overlay takes layers that are attached nowhere, and such mounts can be copied. */
@@ -63,14 +63,14 @@ int env_stage(struct env *v, int mnt)
 
 void env_stage_clear(struct env *v)
 {
-	/* Each takes a wait in the kernel, for nothing when the whole namespace ends with us. */
+	/* Each detaching waits in the kernel. That is not worth it if the whole namespace ends with this process. */
 	while (!v->one_shot && v->stage_next > v->stage_keep) {
 		char path[48];
 		int r;
 
 		snprintf(path, sizeof(path), STAGE "/%llu", (unsigned long long)--v->stage_next);
 		r = sys_umount2(path, 2 /* MNT_DETACH */);
-		if (r == 0 || r == -EINVAL) /* not attached any more, or never */
+		if (r == 0 || r == -EINVAL) /* it is not attached */
 			r = sys_unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 		if (r < 0) {
 			__atomic_fetch_add(&v->cleanup_failures, 1, __ATOMIC_RELAXED);
@@ -147,7 +147,7 @@ static int open_agent(const char *path, int *ret)
 	return 0;
 }
 
-/* One that need not be there: -1 then. */
+/* Opens a program that may be missing: *ret is -1 then. */
 static int open_program(const char *path, int *ret, struct err *e)
 {
 	int r = path ? sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0) : -ENOENT;
@@ -211,7 +211,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 
 	v->stage = v->rootless || !detached_layers();
 #ifdef CLOCHE_FAULTS
-	/* The way of older kernels works on newer ones, too: so it can be tested there. */
+	/* The stage, which older kernels need, also works on newer ones: this variable is for tests of it. */
 	v->stage = v->stage || getenv("CLOCHE_STAGE");
 #endif
 	r = default_cache(v, cache, sizeof(cache), e);
@@ -240,7 +240,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 		r = open_stage(e);
 	if (r == 0 && v->rootless)
 		r = v->alone->stage_devices(v, NULL, &v->image.dev, e);
-	/* In the mount namespace we work in, whose mounts can be copied. */
+	/* Only mounts of the mount namespace that we work in can be copied, so this folder is opened there. */
 	if (r == 0 && o->layers)
 		r = v->layers = layers_open_dir(o->layers, e);
 	if (r >= 0 && o->memory_keys)

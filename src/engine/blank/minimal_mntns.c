@@ -58,7 +58,7 @@ int minimal_mntns_enter(const struct env *v, struct image_host *ret, struct err 
 		r = mount_tree_private();
 	if (r < 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "pool: make a mount namespace");
-	/* Copies of these, made here, can be copied for as long as we are here; nothing has to be attached for that. */
+	/* Mounts that were copied in this namespace can be copied again in it, and need not be attached for that. */
 	image_host_init(&img);
 	img.usr = mount_clone(AT_FDCWD, "/usr", 0, -1);
 	if (img.usr < 0)
@@ -77,7 +77,7 @@ int minimal_mntns_enter(const struct env *v, struct image_host *ret, struct err 
 			err_sys(e, ERR_UNSUPPORTED, r, "pool: open image 'host'");
 		else if (grouped == 0)
 			grouped = group_stock_fill(&img.groups, img.base);
-		/* Agents mount their groups themselves then. */
+		/* Without trees of groups, agents mount their groups themselves. */
 		if (r >= 0 && grouped < 0 && v->cgroups.version == 1)
 			log_warn("pool: cannot prepare a tree of control groups: %s", strerror(-grouped));
 	}

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HEARD_MS 2000 /* a KEEP that was sent is heard by then */
+#define HEARD_MS 2000 /* by then an agent has received a KEEP that was sent */
 
 int persist_prepare(struct env *v, struct blank *s, struct err *e)
 {
@@ -33,7 +33,7 @@ int persist_prepare(struct env *v, struct blank *s, struct err *e)
 	r = s->grouped ? cgroup_child_open(&v->cgroups, &s->cgroup, PERSIST_FIRST_GROUP, blank_agent_uid(s)) :
 			 cgroup_child_make(&v->cgroups, &s->cgroup, PERSIST_FIRST_GROUP, blank_agent_uid(s));
 	if (r == -EOPNOTSUPP)
-		return 0; /* a host without them: execs then have no groups of their own */
+		return 0; /* this host has no control groups, so execs have none of their own */
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "make an exec group");
 	s->group = r;
@@ -55,7 +55,10 @@ static int tell(struct blank *s, uint32_t id, const int *fds, unsigned n, struct
 	return 0;
 }
 
-/* An open file of its own for the slot: an agent in the pool that outlives us for a moment must not hold that. */
+/*
+ * The agent gets an open file for the slot that does not hold the lock yet: an agent in the pool that outlives us for a
+ * moment must not hold its slot.
+ */
 int persist_ahead(struct env *v, struct blank *s, int meminfo, int writable, struct err *e)
 {
 	AUTO_CLOSE int top = sys_openat(writable, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
@@ -116,7 +119,7 @@ int persist_start(struct env *v, struct blank *s, int meminfo, int writable, con
 	return 0;
 }
 
-/* The agent's descriptors are checked for what they are: it is ours, but what runs beside it is not. */
+/* The type of each descriptor that is taken from the agent is checked: hostile processes run beside the agent. */
 static int take_socket(int pidfd, int place)
 {
 	AUTO_CLOSE int fd = sys_pidfd_getfd(pidfd, place);
@@ -218,7 +221,7 @@ static int wait_heard(int pidfd)
 	return fd;
 }
 
-/* Waits for the end of an agent whose warden died in between: it got KEEP only ahead, and exits. */
+/* Waits for the end of an agent that received KEEP ahead, and whose warden died before KEEP took effect: it exits. */
 static void wait_nobodys(int pidfd)
 {
 	AUTO_CLOSE int table = sys_pidfd_getfd(pidfd, FRAME_KEEP_TABLE);
@@ -239,7 +242,7 @@ void persist_settle(struct blank *s)
 	s->heard = fd >= 0;
 }
 
-/* Removes what a record names, if its slot's lock shows that the slot has no other owner by now. */
+/* Removes what is left of a recorded sandbox, unless the lock shows that its slot has another owner by now. */
 static void bury(struct env *v, const struct record *rec)
 {
 	struct err e = { 0 };

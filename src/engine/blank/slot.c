@@ -75,7 +75,10 @@ int slots_again(const struct slots *s)
 {
 	char path[32];
 
-	/* By its descriptor: a process that makes sandboxes may not see the host's folders any more. */
+	/*
+	 * The file is opened through its descriptor, since a process that makes sandboxes may not see the host's
+	 * folders any more.
+	 */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
 	return sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 }
@@ -89,10 +92,7 @@ int slots_take_own(struct slots *s, uint32_t *ret, int *ret_fd, struct err *e)
 		return err_sys(e, ERR_INTERNAL, fd, "reopen the file of slots");
 	pthread_mutex_lock(&s->lock);
 	r = take(s, fd, ret, e);
-	/*
-	 * A read lock excludes other owners as well, and can be shared with a process that is to have the slot:
-	 * slots_share().
-	 */
+	/* A read lock excludes other owners, who take write locks, and can be shared by slots_share(). */
 	if (r == 0) {
 		r = lock(fd, *ret, F_RDLCK);
 		if (r < 0) {

@@ -12,7 +12,7 @@
 
 #define HOLD_MS 10000
 #define AGENT_MS 5000
-/* of its own, and what its copies have had of it since: a stack's page each, and page tables */
+/* bytes of a holder besides the image's pages: its own memory, page tables, and a page of stack for each copy */
 #define OTHER_BYTES (64 * MIB)
 
 static_assert(STASH_JOINS_MAX == CGROUP_CONTROLLERS, "all that a sandbox joins");
@@ -81,7 +81,7 @@ static int launch(struct env *v, struct start *start, struct stash *s)
 	return start->error;
 }
 
-/* One question, one answer; what comes with that is *ret_fd. */
+/* Sends one question and waits for its answer. *ret_fd: the descriptor that comes with it. */
 static int ask(struct stash *s, const struct stash_ask *q, const int *fds, unsigned nfds, int ms,
 	       struct stash_answer *ret, int *ret_fd)
 {
@@ -143,7 +143,7 @@ int stash_start(struct env *v, const int *fds, uint32_t pages, int host, uint64_
 		err_sys(e, ERR_INTERNAL, r, "start a socket owner");
 		goto fail;
 	}
-	fd_close(TAKE_FD(theirs)); /* its own is the last: we hear of its end */
+	fd_close(TAKE_FD(theirs)); /* the holder then has the only copy, so we notice its end */
 	memcpy(all, fds, (1 + pages) * sizeof(int));
 	all[1 + pages] = host;
 	r = ask(&s, &q, all, 1 + pages + q.host, HOLD_MS, &answer, &none);
@@ -178,7 +178,7 @@ int stash_agent(struct stash *s, const struct stash_ask *q, const int *fds, unsi
 	return 0;
 }
 
-/* A child that is not reaped, so the number cannot be another process's. */
+/* Kills a child that was not reaped, so that its number cannot be another process's. */
 static void end_child(pid_t pid)
 {
 	kill(pid, SIGKILL);
@@ -186,7 +186,7 @@ static void end_child(pid_t pid)
 		;
 }
 
-/* Ends an agent that was made after its request had given up: it is a child of ours, too. */
+/* Ends an agent that the holder made after we had stopped waiting for it: it is a child of ours, too. */
 static void end_late(struct stash *s)
 {
 	struct pollfd p = { .fd = s->control, .events = POLLIN };

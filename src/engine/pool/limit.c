@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-/* The block devices under what a sandbox can read or write, for the I/O limit. */
+/* Adds the block device of a mount to those that the I/O limit applies to. */
 static void add_device(struct cgroup_limits *l, int fd)
 {
 	struct stat st;

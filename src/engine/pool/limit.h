@@ -7,7 +7,7 @@
 #include "linux/cgroup.h"
 
 struct cgroup_limits limit_groups(const struct spec_limits *want);
-/* Before anything is made: a limit that this host cannot enforce is refused. */
+/* Refuses a limit that this host cannot enforce. Call it before anything is made. */
 int limit_check(struct env *v, const struct spec_limits *l, struct err *e);
-/* Writes what is not in force already. @root: has the layers that are on disks, for the I/O limit. */
+/* Sets the limits that are not in force already. @root: has the layers on disks, to which the I/O limit applies. */
 int limit_set(struct env *v, struct blank *s, const struct root *root, const struct spec_limits *want, struct err *e);

@@ -24,10 +24,10 @@
 #define READY_NS 10000000000ULL
 /* A failed make is tried again after this, so that a host that is out of something is not hammered. */
 #define PAUSE_NS 200000000ULL
-#define WRITABLE_SIZE (64 * MIB) /* of the layer for requests without a limit */
+#define WRITABLE_SIZE (64 * MIB) /* size of the writable layer for requests without a limit */
 #define WRITABLE_INODES 4096U
 
-/* The last one this tenant left. */
+/* Takes what the last ended sandbox of this tenant has left. */
 static void find_ground(struct pool *p, uint64_t tenant, struct ground *ret)
 {
 	for (unsigned i = p->nkept; i-- > 0;) {
@@ -39,17 +39,17 @@ static void find_ground(struct pool *p, uint64_t tenant, struct ground *ret)
 	}
 }
 
-/* Until the agent is dead: what it started on is in use no longer. */
+/* Waits until the agent is dead, so that its struct blank_start can be reused. */
 static void wait_start(const struct blank *s)
 {
 	sys_pidfd_send_signal(s->pidfd, SIGKILL);
 	pidfd_wait(s->pidfd, -1);
 }
 
-/* Everything that a create does not have to wait for, made for the expected request. */
+/* Prepares for the expected request all that a create then need not wait for. */
 static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item *it, struct err *e)
 {
-	/* A limit can be lifted later, but none be set where there was none. */
+	/* A size limit can be raised later, but cannot be added to a layer that was made without one. */
 	const struct writable_opts o = { .size = g->size ? g->size : WRITABLE_SIZE,
 					 .inodes = g->inodes ? g->inodes : WRITABLE_INODES,
 					 .uid_base = it->blank.uid_base };
@@ -69,7 +69,7 @@ static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item 
 	return r;
 }
 
-/* @g: NULL when no request is expected. @old: recycled slots may be used. */
+/* Makes a blank. @g: NULL if no request is expected. @old: a recycled slot may be used. */
 static int make(struct pool *p, struct blank_start *start, const struct pool_guess *g, bool old, struct pool_item *ret,
 		struct err *e)
 {
@@ -121,7 +121,7 @@ int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess
 	return make(p, start, g, true, ret, e);
 }
 
-/* Starts one; its agent is still at work when this returns. */
+/* Starts a blank; its agent is still setting up when this returns. */
 static int start_one(struct pool *p, struct way *w, struct err *e)
 {
 	struct pool_guess g;
@@ -185,7 +185,10 @@ int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e)
 	return said < 0 ? -ECHILD : err_sys(e, ERR_LOST, -EAGAIN, "the agent did not start");
 }
 
-/* Takes in whose agents are ready, waiting for one when @wait_ms says so. Returns 0, or -errno of one that failed. */
+/*
+ * Moves blanks whose agents are ready to the pool; waits up to @wait_ms for one. Returns 0, or -errno of a blank that
+ * failed.
+ */
 static int collect(struct maker *m, int wait_ms, struct err *e)
 {
 	struct pollfd polls[2 * WAYS];
@@ -196,7 +199,10 @@ static int collect(struct maker *m, int wait_ms, struct err *e)
 		const struct way *w = &m->ways[i];
 
 		polls[i] = (struct pollfd){ .fd = w->busy ? w->item.blank.sock : -1, .events = POLLIN };
-		/* We have a copy of the agent's end: its death alone does not close it. */
+		/*
+		 * We have a copy of the agent's end, so the agent's death does not close the socket; its pidfd shows
+		 * it.
+		 */
 		polls[WAYS + i] = (struct pollfd){ .fd = w->busy ? w->item.blank.pidfd : -1, .events = POLLIN };
 	}
 	if (poll(polls, 2 * WAYS, wait_ms) < 0)
@@ -240,7 +246,10 @@ static struct way *free_way(struct maker *m)
 	return NULL;
 }
 
-/* How long nothing is made, since sandboxes are being restored and there are enough for others. 0: it is. Called locked. */
+/*
+ * How long to make nothing, because sandboxes are being restored and enough blanks are ready. 0: make more. Called
+ * locked.
+ */
 static uint64_t calm(const struct pool *p)
 {
 	const uint64_t now = clock_mono_ns();
@@ -258,8 +267,8 @@ static bool wants_more(struct pool *p)
 	if (!p->filling || p->ready + p->busy >= p->depth || calm(p))
 		return false;
 	/*
-	 * What is in the making competes with the requests it is made for. One after the other it takes no longer, and a
-	 * command finds a free CPU; many at once are for when nothing is left.
+	 * Making blanks competes with requests for the processors. Made one after the other, they take no longer, and a
+	 * command finds a free CPU. Many are made at once only when few are left.
 	 */
 	return p->busy < p->few || p->waiting || p->fillers || p->ready <= p->depth / 4;
 }
@@ -269,7 +278,7 @@ void pool_wake(struct pool *p)
 	pthread_cond_signal(p->idle || !p->helpers ? &p->work : &p->help);
 }
 
-/* Takes a place for one more, if there is to be one, and lets another maker look whether it is not the last. */
+/* Reserves a place if another blank should be made, and wakes another maker if even more are wanted. */
 static bool take_place(struct maker *m)
 {
 	struct pool *p = m->pool;
@@ -281,7 +290,7 @@ static bool take_place(struct maker *m)
 	return more;
 }
 
-/* Starts one in the place that was taken for it; its agent is still at work when this returns. */
+/* Starts a blank in its reserved place; its agent is still setting up when this returns. */
 static int fill_place(struct maker *m, struct err *e)
 {
 	struct way *w = free_way(m);
@@ -294,7 +303,7 @@ static int fill_place(struct maker *m, struct err *e)
 	return r;
 }
 
-/* One step of a maker: start one, take one in, or wait. The first one also does the rest. */
+/* One step of a maker: start a blank, take in a finished one, or wait. The first maker does all other work, too. */
 static int step(struct maker *m, struct err *e)
 {
 	struct pool *p = m->pool;
@@ -350,7 +359,7 @@ void pool_give_way(struct pool *p, const char *name)
 /* The others begin in the first maker's mount namespace, because it starts them. One that does not start is not missed. */
 static int start_helpers(struct pool *p, struct err *e)
 {
-	/* What is staged can only be copied where it is attached. */
+	/* Mounts in the stage can only be copied in the mount namespace where they are attached. */
 	int r = p->env->stage ? 0 : minimal_mntns_enter(p->env, &p->img, e);
 	unsigned n = 1;
 

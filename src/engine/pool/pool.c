@@ -6,7 +6,8 @@
 #include "base/pidfd.h"
 #include "engine/image/procfs.h"
 
-#define CALM_NS 30000000ULL /* since a sandbox was taken that is then restored: its processes need the processors */
+/* for so long after a sandbox with memory was taken, nothing is made: the restore needs the processors */
+#define CALM_NS 30000000ULL
 #define DEEPEN_NS 50000000ULL
 #define SHALLOW_NS 5000000000ULL
 
@@ -27,7 +28,7 @@ bool pool_limits_same(const struct blank *s, const struct cgroup_limits *l)
 	       s->limits.cpu_milli == l->cpu_milli;
 }
 
-/* Takes @g over as far as there is room. */
+/* Takes @g over if there is room. */
 static void keep_ground(struct pool *p, struct ground *g)
 {
 	if (!g->valid || p->nkept == KEPT_MAX || p->nkept >= p->target || p->stop)
@@ -128,14 +129,14 @@ bool pool_take_stale(struct pool *p, struct pool_item *ret)
 	return false;
 }
 
-/* Ends one; a step that fails is tried again, and never forgotten silently. */
+/* Ends a sandbox. A step that fails is retried, counted and logged. */
 static void clean_one(struct pool *p, struct cleanup *c)
 {
 	struct err e = { 0 };
 	struct ground left;
 	int r;
 
-	/* Its files first: they are charged to the memory group. */
+	/* Its files are removed first, since they are charged to the memory group. */
 	root_done(&c->root);
 	r = blank_end_keep(p->env, &c->blank, &left, &e);
 	pool_lock(p);
@@ -256,7 +257,7 @@ int pool_new(struct env *v, unsigned target, struct pool **ret, struct err *e)
 	p->queue_end = &p->queue;
 	image_host_init(&p->img);
 	pool_share_init(p);
-	/* Now, while the numbers are low. Without them it is only slower. */
+	/* Reserves low descriptor numbers while they are still free. Without them, making blanks is only slower. */
 	for (unsigned i = 0; i < p->nmakers; i++) {
 		p->makers[i].pool = p;
 		for (unsigned k = 0; k < p->nways; k++)
@@ -309,7 +310,7 @@ void pool_free(struct pool *p)
 	free(p);
 }
 
-/* How little is left to do: a prebuilt one is the best, and other network rules cost most. */
+/* How well an item fits the request: a prebuilt one is best, and changing network rules costs most. */
 static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spec)
 {
 	const bool net = spec->flags & SPEC_NET;
@@ -318,7 +319,7 @@ static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spe
 	return (it->prebuilt ? 1U : 0U) + (same ? 2U : 0U);
 }
 
-/* Brings the oldest that fits to the front, a prebuilt one before others. @number: of those prebuilt for @spec. */
+/* Moves the oldest item that fits to the front, prebuilt ones first. @number: that of items prebuilt for @spec. */
 static bool find_fit(struct pool *p, const struct sandbox_spec *spec, uint64_t number)
 {
 	struct pool_item *best = NULL, first;
@@ -356,7 +357,7 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 	for (;;) {
 		bool fit = find_fit(p, spec, prebuilt_number(&p->prebuilt, spec));
 
-		/* Full of what only others may have: one of them makes room. */
+		/* If the pool is full of items that this request cannot have, one of them is ended to make room. */
 		if (fit || p->ready >= p->depth) {
 			it = pool_pop(p);
 			if (it.prebuilt && spec->layers)

@@ -20,10 +20,10 @@
 #define LATER_NS 15000000ULL
 #define AGAIN_NS 500000000ULL /* no blank was fit for it */
 #define LOOK_NS 30000000000ULL
-#define IDLE_NS (20 * LOOK_NS) /* not asked for in so long: it is given up */
-#define SHORT_PART 16U /* of all memory, that should be left */
+#define IDLE_NS (20 * LOOK_NS) /* prebuilt sandboxes are ended when they were not requested for so long */
+#define SHORT_PART 16U /* prebuilt sandboxes are ended when less than this part of all memory is free */
 
-/* How many are ready that have @number, which is not 0; 0: all that are prebuilt. Called locked. */
+/* Counts ready items that are prebuilt under @number; 0: under any number. Called locked. */
 static unsigned count(const struct pool *p, uint64_t number)
 {
 	unsigned n = 0;
@@ -42,7 +42,7 @@ static unsigned places(const struct pool *p)
 	return p->depth / 2;
 }
 
-/* Whether it can be made what @spec asks for, with the limits that it has. */
+/* Whether the blank can become a sandbox of @spec with the limits that are in force for it. */
 static bool is_fit(const struct pool_item *it, const struct sandbox_spec *spec)
 {
 	const struct cgroup_limits want = limit_groups(&spec->limits);
@@ -54,7 +54,10 @@ static bool is_fit(const struct pool_item *it, const struct sandbox_spec *spec)
 	       (!net || steer_same(&it->blank.rules, &spec->net)) && !pool_limits_lifted(&it->blank, &want);
 }
 
-/* The request that this new blank is prebuilt for: *ret and its number, or 0. Of those that it fits, the one that lacks most. */
+/*
+ * Chooses the request that this new blank is prebuilt for: *ret, and returns its number, or 0. Of the requests that the
+ * blank fits, the one that lacks most sandboxes.
+ */
 static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct sandbox_spec *ret)
 {
 	struct prebuilt_wish wish[PREBUILT_WISHES];
@@ -69,7 +72,7 @@ static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct 
 	for (unsigned i = 0; i < n; i++) {
 		const unsigned have = count(p, wish[i].number);
 
-		/* With memory, it takes longer than the next blank can wait. */
+		/* Restoring memory would take too long here, while the next blank waits. */
 		if (wish[i].spec->flags & SPEC_MEMORY || have >= wish[i].most || wish[i].most - have <= most ||
 		    !is_fit(it, wish[i].spec))
 			continue;
@@ -94,7 +97,7 @@ int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const
 	return -EBADMSG;
 }
 
-/* All that RESTORE carries but the image itself, which is ret[0]: how many, or -errno. */
+/* Opens what RESTORE carries, except the image, which is ret[0]. Returns the number of descriptors, or -errno. */
 static int open_all(const struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec,
 		    struct frame_restore *x, int *ret)
 {
@@ -121,7 +124,10 @@ static int open_all(const struct pool *p, const struct pool_item *it, const stru
 	return (int)frame_restore_fds(x).n;
 }
 
-/* Its processes, too: the agent makes them, and holds them before their first instruction. Or it only opens their files. */
+/*
+ * Sends RESTORE ahead: the agent makes the processes, and holds them before their first instruction; or it only opens
+ * their files.
+ */
 static int send_restore(struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec, struct err *e)
 {
 	const char *newest = spec->layer[spec->layers - 1];
@@ -142,13 +148,13 @@ static int send_restore(struct pool *p, const struct pool_item *it, const struct
 		frame_head(out, FRAME_RESTORE, n > 0 ? (uint8_t)n : 1, FRAME_RESTORE_AHEAD, (uint32_t)len);
 		r = fd_send(it->blank.sock, out, FRAME_HEAD + (size_t)len, fds, n > 0 ? (unsigned)n : 1);
 		if (x.groups)
-			fds[frame_restore_fds(&x).groups] = -1; /* its own */
+			fds[frame_restore_fds(&x).groups] = -1; /* the agent's own */
 		fd_close_many(fds + 1, MEM_PAGE_FILES);
 	}
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare a memory image") : 0;
 }
 
-/* All that a create would do but handing it out. A failure is harmless: a request gets its own error. */
+/* Does all that a create does except handing the sandbox out. A failure is harmless: a request gets its own error. */
 static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec *spec, uint64_t number)
 {
 	struct err e = { 0 };
@@ -173,7 +179,7 @@ static int build(struct pool *p, struct pool_item *it, const struct sandbox_spec
 	return 0;
 }
 
-/* The same, on layers: the limits may be others than those that were guessed. */
+/* The same for a sandbox on layers, whose limits may differ from those that the blank was made with. */
 static int build_layered(struct pool *p, struct pool_item *it, const struct sandbox_spec *spec, uint64_t number)
 {
 	const struct cgroup_limits want = limit_groups(&spec->limits);
@@ -309,7 +315,10 @@ void pool_prebuilt_check(struct pool *p)
 	expire(p, pool_memory_short() ? UINT64_MAX : now > IDLE_NS ? now - IDLE_NS : 0);
 }
 
-/* One that can be made what @spec asks for. The others stay as they are, in their order but for the first. Called locked. */
+/*
+ * Takes a blank that can become a sandbox of @spec. The order of the others stays, except that of the first. Called
+ * locked.
+ */
 static bool take_blank(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
 {
 	for (unsigned i = 0; i < p->ready; i++) {
@@ -367,7 +376,7 @@ void pool_prebuild_layered(struct pool *p)
 	if (l)
 		spec = *l;
 	pool_unlock(p);
-	/* One that shares its memory is best. */
+	/* A sandbox that shares its memory is preferred. */
 	got = l && pool_share_make(p, &spec, &it);
 	if (got && !pool_make_room(p)) {
 		pool_give_up(p, &it);
@@ -378,7 +387,7 @@ void pool_prebuild_layered(struct pool *p)
 		got = take_blank(p, &spec, &it);
 		p->busy += got;
 	}
-	/* The next one's turn, or another try. */
+	/* Then the next request is served, or this one is tried again later. */
 	p->prebuilt_due = got ? 0 : clock_mono_ns() + AGAIN_NS;
 	pool_unlock(p);
 	if (!got)

@@ -5,7 +5,7 @@
 
 #include <limits.h>
 
-/* Not of folders: those can change while a sandbox waits, and so can what is mounted from elsewhere. */
+/* Whether @s can be prebuilt. Image folders and mounted folders cannot: they may change while a sandbox waits. */
 static bool plain(const struct sandbox_spec *s)
 {
 	return (!strcmp(s->image, "host") || !strcmp(s->image, SPEC_SCRATCH)) && !s->nmounts && !s->ntmpfs &&
@@ -17,7 +17,9 @@ static bool can(const struct sandbox_spec *s)
 	return plain(s) && !strcmp(s->image, "host") && !s->layers && !(s->flags & SPEC_MEMORY);
 }
 
-/* Byte by byte: what is equal in meaning only is made in the ordinary way. Of what can be, the rest is empty. */
+/*
+ * Compares byte by byte the parts that a plain spec can have. Specs that are equal only in meaning count as different.
+ */
 static bool same(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
 	const size_t from = offsetof(struct sandbox_spec, image), to = offsetof(struct sandbox_spec, layer);
@@ -90,7 +92,7 @@ unsigned prebuilt_wishes(const struct prebuilt *t, unsigned places, struct prebu
 	return n;
 }
 
-/* Of those with a number, or without, the one that was asked for longest ago, or never. */
+/* Of the entries with (or without) a number, the one that was requested longest ago, or never. */
 static struct prebuilt_layered *oldest(struct prebuilt *t, bool numbered)
 {
 	struct prebuilt_layered *found = NULL;

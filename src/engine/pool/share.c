@@ -22,14 +22,14 @@
 #include <unistd.h>
 
 #define IDLE_NS 60000000000ULL /* a holder without requests ends */
-#define BURST_NS 100000000ULL /* the next of many requests comes by then */
-#define LEFT_NS 500000000ULL /* what was made ahead for such a one and not taken goes */
-#define AGAIN_NS 30000000000ULL /* what cannot be held is tried again */
-#define KILLED_NS 1000000000ULL /* and whose holder was killed meanwhile */
-#define WAIT_NS 2000000000ULL /* others wait behind it; then the image is read instead */
+#define BURST_NS 100000000ULL /* further requests for the same layer are expected within this time */
+#define LEFT_NS 500000000ULL /* sandboxes that were made ahead for them, and not taken, are ended after this time */
+#define AGAIN_NS 30000000000ULL /* time until a layer that could not be held is tried again */
+#define KILLED_NS 1000000000ULL /* the same, if its holder was killed */
+#define WAIT_NS 2000000000ULL /* other requests wait meanwhile; after this time the image is read instead */
 #define LOOK_NS 1000000000ULL
-#define ONE_MAX (512ULL * MIB) /* of one holder */
-#define PART 8U /* of the machine's memory, for all of them */
+#define ONE_MAX (512ULL * MIB) /* bytes that one holder may hold */
+#define PART 8U /* all holders together may have this part of the machine's memory */
 
 static const char *newest(const struct sandbox_spec *spec)
 {
@@ -58,7 +58,7 @@ static void end_holder(struct pool *p, struct share_holder *h)
 	stash_end(p->env, &s);
 }
 
-/* A place for a holder of @bytes; those that were asked for longest ago are ended for it. NULL: it is too large. */
+/* Makes room for a holder of @bytes by ending holders that were not requested for longest. NULL: it is too large. */
 static struct share_holder *make_room(struct pool *p, uint64_t bytes)
 {
 	const uint64_t most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / PART;
@@ -84,7 +84,7 @@ static struct share_holder *make_room(struct pool *p, uint64_t bytes)
 	}
 }
 
-/* A place for an image that is not held: no holder makes room for it. NULL: there is none. */
+/* A free place to note an image that cannot be held. No holder is ended for it. NULL: there is none. */
 static struct share_holder *spare_place(struct pool *p)
 {
 	struct share_holder *found = NULL;
@@ -100,7 +100,7 @@ static struct share_holder *spare_place(struct pool *p)
 	return found;
 }
 
-/* meta and pages files of the newest layer: how many in all, or -errno. */
+/* Opens the meta and pages files of the newest layer. Returns how many, or -errno. */
 static int open_image(const struct pool *p, const struct sandbox_spec *spec, int *fds, uint64_t *ret_bytes)
 {
 	AUTO_CLOSE int dir = sys_openat(p->img.layers, newest(spec), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -200,7 +200,7 @@ static int make_item(struct pool *p, struct share_holder *h, const struct sandbo
 		r = pool_wait_ready(p, it, e);
 	if (r == 0)
 		it->blank.tenant = spec->tenant;
-	/* A holder that does not answer any more is none. */
+	/* A holder that does not answer any more cannot be used. */
 	if (r == -EPIPE || r == -ETIMEDOUT)
 		end_holder(p, h);
 	else
@@ -231,7 +231,7 @@ bool pool_share_make(struct pool *p, const struct sandbox_spec *spec, struct poo
 	return r == 0;
 }
 
-/* For the same request: what was made for another is of no use. */
+/* Whether both specs are the same request: a sandbox that was made for another one cannot be used. */
 static bool same(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
 	return a->tenant == b->tenant && a->layers == b->layers && a->flags == b->flags &&
@@ -262,7 +262,7 @@ static void drop_left(struct pool *p)
 	} while (more);
 }
 
-/* Whether it is worth while for this one. Called locked. */
+/* Whether a sandbox of @spec should share its memory. Called locked. */
 static bool wanted(struct pool *p, const struct sandbox_spec *spec)
 {
 	const struct share_holder *h = find_holder(p, newest(spec));
@@ -289,7 +289,7 @@ bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct poo
 		return false;
 	}
 	other = !same(&s->spec, spec);
-	/* From here on the maker keeps nothing that it was making for the last one: it may be another tenant's. */
+	/* From here on the maker drops what it makes for the previous request, which may be another tenant's. */
 	s->spec = *spec;
 	s->result = 0;
 	pool_unlock(p);
@@ -318,7 +318,7 @@ bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct poo
 	return got;
 }
 
-/* Whether one more should be made now. Called locked. */
+/* Whether another sandbox should be made ahead now. Called locked. */
 static bool lacks(const struct pool *p, uint64_t now)
 {
 	const struct share *s = &p->share;

@@ -60,7 +60,8 @@ static int send_mounts(int cpus, int writable, int texts, const struct blank *s,
 		r = fd_send(s->sock, out, FRAME_HEAD + (size_t)n, fds, m.n);
 	}
 	fd_close_many(fds, m.n);
-	return r < 0 ? err_sys(e, ERR_LOST, r, "send the first mounts to the agent") : 0;
+	/* -EPIPE: the agent has failed, and has said why (root_send). */
+	return r < 0 && r != -EPIPE ? err_sys(e, ERR_LOST, r, "send the first mounts to the agent") : 0;
 }
 
 int premount_make(struct env *v, const struct image_host *img, const struct blank *s, const struct writable_opts *o,

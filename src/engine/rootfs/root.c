@@ -637,7 +637,7 @@ int root_send(struct root *r, int sock, struct err *e)
 		return err_set(e, ERR_TOO_LARGE, (int)n, "the mounts do not fit into one frame");
 	frame_head(out, FRAME_SETUP, (uint8_t)r->setup.mounts.n, 0, (uint32_t)n);
 	rc = fd_send(sock, out, FRAME_HEAD + (size_t)n, r->fds, r->setup.mounts.n);
-	if (rc < 0)
+	if (rc < 0 && rc != -EPIPE) /* an agent that has failed has said why: its caller reads that next */
 		return err_sys(e, ERR_LOST, rc, "send the mounts to the agent");
 	return 0;
 }

@@ -17,7 +17,27 @@ static const struct {
 	{ "cwd", "workdir" },	      { "working_dir", "workdir" },   { "workdir", "cwd" },	    { "dir", "cwd" },
 	{ "volumes", "mounts" },      { "binds", "mounts" },	      { "detach", "background" },   { "terminal", "tty" },
 	{ "input", "stdin" },	      { "idle_timeout", "idle" },     { "snapshot", "checkpoint" }, { "base", "image" },
-	{ "tier", "isolation" },
+	{ "tier", "isolation" },      { "volume", "mount" },	      { "net", "network" },	    { "gpus", "gpu" },
+	{ "list", "ls" }, { "remove", "rm" }, { "delete", "rm" }, { "show", "inspect" }, { "load", "import" }, { "save", "export" },	    { "entry_point", "entrypoint" },
+};
+
+/* Options of `docker run` and its like that have no option of the same meaning here, or one of another name. */
+static const struct {
+	const char *option, *use;
+} foreign[] = {
+	{ "-v", "folders are mounted with --mount SRC:DST[:ro]" },
+	{ "-w", "the working folder is --workdir DIR; of `cloche exec` and `cloche shell`, --cwd DIR" },
+	{ "-u", "the user is --user NAME" },
+	{ "-m", "the memory limit is --memory SIZE" },
+	{ "-p", "a server inside is reached with `cloche port-forward SANDBOX PORT`, and needs no option" },
+	{ "--publish", "a server inside is reached with `cloche port-forward SANDBOX PORT`, and needs no option" },
+	{ "-d", "`cloche create` makes a sandbox that stays, `cloche exec -d` runs a command in its background" },
+	{ "--detach", "`cloche create` makes a sandbox that stays, `cloche exec -d` runs a command in its background" },
+	{ "--name", "`cloche create --name NAME` makes a sandbox that stays and has a name" },
+	{ "--rm", "`cloche run` always removes its sandbox; others are removed by `cloche rm`, or after --ttl TIME" },
+	{ "--env-file", "variables are given with -e NAME=VALUE" },
+	{ "--privileged", "a sandbox never has more capabilities than docs/differences.md lists" },
+	{ "--cap-add", "a sandbox never has more capabilities than docs/differences.md lists" },
 };
 /* clang-format on */
 
@@ -71,4 +91,14 @@ const char *near_word(const char *word, const char *const *words, size_t n)
 			best = words[i];
 	}
 	return best;
+}
+
+const char *near_option(const char *option)
+{
+	size_t n = strcspn(option, "=");
+
+	for (size_t i = 0; i < ARRAY_LEN(foreign); i++)
+		if (strlen(foreign[i].option) == n && !strncmp(foreign[i].option, option, n))
+			return foreign[i].use;
+	return NULL;
 }

@@ -7,3 +7,5 @@
  * two more, fewer or other. NULL when none is near enough. Never one that equals @word.
  */
 const char *near_word(const char *word, const char *const *words, size_t n);
+/* What to use in place of an option that other programs have, such as "-p": a sentence for users. NULL: not known. */
+const char *near_option(const char *option);

@@ -37,3 +37,11 @@ TEST(what_is_far_from_all_has_no_near_one)
 	CHECK_STR(near("memory"), ""); /* itself is no advice */
 	CHECK_STR(near("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), "");
 }
+
+TEST(options_of_other_programs_lead_to_what_is_here)
+{
+	CHECK(strstr(near_option("-v"), "--mount"));
+	CHECK(strstr(near_option("--publish=80:80"), "port-forward"));
+	CHECK(!near_option("--pub"));
+	CHECK(!near_option("--memory"));
+}

@@ -110,6 +110,8 @@ int parse_size(const char *text, uint64_t *ret_bytes, struct err *e)
 		if (!strcmp(p, "iB"))
 			p += 2;
 	}
+	if (shift && (!strcmp(p, "B") || !strcmp(p, "b")))
+		return invalid(e, "size", text, "write it without the B: 512M is 512 * 1024 * 1024 bytes");
 	if (*p)
 		return invalid(e, "size", text, hint);
 	if (v > UINT64_MAX >> shift)

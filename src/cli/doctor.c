@@ -280,12 +280,12 @@ int cmd_doctor(int argc, char **argv)
 			usage(stdout);
 			return 0;
 		} else {
-			fprintf(stderr, "cloche: doctor: unknown argument '%s'; see `cloche doctor --help`\n", argv[i]);
+			fprintf(stderr, "cloche: unknown option %s; see `cloche doctor --help`\n", argv[i]);
 			return 125;
 		}
 	}
 	if (!attack && !bombs) {
-		fprintf(stderr, "cloche: doctor: --no-bombs can only be used with --attack\n");
+		fprintf(stderr, "cloche: --no-bombs can only be used with --attack\n");
 		return 125;
 	}
 	if (attack)

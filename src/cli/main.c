@@ -62,7 +62,7 @@ static const struct command {
 } commands[] = {
 	{ "run", cmd_run, "run a command in a new sandbox" },
 	{ "doctor", cmd_doctor, "check what this host can enforce; --attack tries to break out" },
-	{ "image", cmd_image, "manage images; download the kernel for virtual machines" },
+	{ "image", cmd_image, "manage images, with a daemon; download the kernel for virtual machines" },
 	{ "serve", cmd_serve, "run the daemon: sandboxes over HTTP" },
 	{ "quarantine", cmd_quarantine, "list and remove what a daemon put into quarantine" },
 	{ "create", cmd_client, "make a sandbox" },
@@ -125,6 +125,17 @@ static const struct {
 	{ "export", "checkpoint export" },
 	{ "import", "checkpoint import" },
 	{ "daemon", "serve" },
+	{ "sandbox", "ls" },
+	{ "unpause", "resume" },
+	{ "connect", "shell" },
+	{ "images", "image ls" },
+	{ "pull", "image pull" },
+	{ "build", "image build" },
+	{ "tag", "image tag" },
+	{ "rmi", "image rm" },
+	{ "commit", "image commit" },
+	{ "load", "image import" },
+	{ "info", "doctor" },
 };
 
 static const char *meant(const char *name)
@@ -191,6 +202,11 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);
+	if (argv[1][0] == '-') {
+		fprintf(stderr, "cloche: unknown option %.60s; options follow a command, as in `cloche ls --json`\n",
+			argv[1]);
+		return 125;
+	}
 	ours = meant(argv[1]);
 	fprintf(stderr,
 		ours ? "cloche: unknown command '%.60s'; did you mean `cloche %s`?\n" :

@@ -42,6 +42,7 @@ enum {
 	OPT_GPU,
 	OPT_DEVICE,
 	OPT_CDI,
+	OPT_RM,
 	OPT_LATER,
 };
 
@@ -78,6 +79,8 @@ static const struct option table[] = {
 	{ "json", no_argument, NULL, OPT_JSON },
 	{ "tty", no_argument, NULL, 't' },
 	{ "no-tty", no_argument, NULL, OPT_NO_TTY },
+	{ "interactive", no_argument, NULL, 'i' },
+	{ "rm", no_argument, NULL, OPT_RM },
 	{ "help", no_argument, NULL, 'h' },
 	{ "template", required_argument, NULL, OPT_LATER },
 	{ "secret", required_argument, NULL, OPT_LATER },
@@ -130,6 +133,7 @@ void options_help(void)
 	      "  --hostname NAME     the host name inside                      sandbox\n"
 	      "  --isolation TIER    container or vm                           container\n"
 	      "  -t, --tty | --no-tty   a terminal inside                      when stdin and stdout are terminals\n"
+	      "  -i, --interactive, --rm   no effect: stdin is always passed on, and the sandbox always removed\n"
 	      "  --json              the whole result as one JSON object on stdout\n"
 	      "  --language NAME     run code from a file or stdin, by a daemon; `cloche run --language python --help`\n"
 	      "\n"
@@ -297,8 +301,9 @@ static int parse_hostname(struct options *o, const char *arg, struct err *e)
 	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 
 	if (!*arg || *arg == '-' || *arg == '.' || arg[strspn(arg, fit)])
-		return err_set(e, ERR_INVALID, -EINVAL,
-			       "must consist of letters, digits, '-' and '.', and start with a letter or digit");
+		return err_set(
+			e, ERR_INVALID, -EINVAL,
+			"'%.80s': must consist of letters, digits, '-' and '.', and start with a letter or digit", arg);
 	return copy(o->spec.hostname, sizeof(o->spec.hostname), arg, "name", e);
 }
 
@@ -332,36 +337,48 @@ static int parse_env(struct options *o, char *text, struct err *e)
 	return 0;
 }
 
-/*
- * A name that is neither `host` nor a folder, nor looks like a path: an image that a daemon has. Options are read up to the first
- * word; what their values are does not matter, since none of them can be "--image".
- */
+/* Whether the next word is the value of option @arg. Nearly all options of the daemon's forms have one. */
+static bool takes_value(const char *arg)
+{
+	const char *letter = strchr(arg, 'e');
+
+	if (strncmp(arg, "--", 2) != 0)
+		return letter && !letter[1];
+	for (const struct option *t = table; t->name; t++)
+		if (!strcmp(arg + 2, t->name))
+			return t->has_arg == required_argument;
+	return !strchr(arg, '=');
+}
+
+/* The value of the long option @name, before the command begins; "" when it is the last word. NULL: it is not given. */
+static const char *value_of(int argc, char *const *argv, const char *name)
+{
+	const char *ret = NULL;
+	size_t n = strlen(name);
+
+	for (int i = 1; i < argc && argv[i][0] == '-' && argv[i][1] && strcmp(argv[i], "--") != 0; i++) {
+		if (!strncmp(argv[i], name, n) && argv[i][n] == '=')
+			ret = argv[i] + n + 1;
+		else if (!strcmp(argv[i], name))
+			ret = i + 1 < argc ? argv[i + 1] : "";
+		i += takes_value(argv[i]);
+	}
+	return ret;
+}
+
+/* A name that is neither `host` nor a folder, nor looks like a path: an image that a daemon has. */
 bool options_stored_image(int argc, char *const *argv)
 {
-	const char *image = NULL;
+	const char *image = value_of(argc, argv, "--image");
 	struct stat st;
 
-	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
-		if (!strcmp(argv[i], "--image") && i + 1 < argc)
-			image = argv[i + 1];
-		else if (!strncmp(argv[i], "--image=", 8))
-			image = argv[i] + 8;
-		else if (argv[i][0] != '-' && (i == 1 || argv[i - 1][0] != '-'))
-			break;
-	}
 	return image && *image && strcmp(image, "host") && image[0] != '/' && image[0] != '.' && stat(image, &st) < 0 &&
 	       errno == ENOENT;
 }
 
 bool options_language(int argc, char *const *argv)
 {
-	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-		if (!strcmp(argv[i], "--language") || !strncmp(argv[i], "--language=", 11))
-			return true;
-		if (argv[i][0] != '-' && (i == 1 || argv[i - 1][0] != '-'))
-			break;
-	}
-	return false;
+	return value_of(argc, argv, "--language") != NULL;
 }
 
 static int parse_image(struct sandbox_spec *s, const char *text, struct err *e)
@@ -472,6 +489,9 @@ static int apply(struct options *o, int opt, char *arg, struct err *e)
 	case OPT_NO_TTY:
 		o->tty = TTY_NO;
 		return 0;
+	case 'i': /* as it is in any case; typed by those who know docker */
+	case OPT_RM:
+		return 0;
 	case 'h':
 		o->help = true;
 		return 0;
@@ -510,7 +530,7 @@ static int bad_option(int opt, const char *at, struct err *e)
 {
 	const bool known = optopt && strcmp(option_name(optopt), "?");
 	const char letter[] = { '-', (char)optopt, '\0' };
-	const char *names[ARRAY_LEN(table)], *near;
+	const char *names[ARRAY_LEN(table)], *near, *use;
 	char word[40] = "";
 	size_t n = 0;
 	int r;
@@ -528,7 +548,10 @@ static int bad_option(int opt, const char *at, struct err *e)
 	if (!known && at && !strncmp(at, "--", 2))
 		snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 2, "="), at + 2);
 	near = near_word(word, names, n);
-	if (near)
+	use = known || opt == ':' ? NULL : near_option(optopt ? letter : at);
+	if (use)
+		err_remedy(e, "%s; see `cloche run --help`", use);
+	else if (near)
 		err_remedy(e, "did you mean --%s? See `cloche run --help`", near);
 	else
 		err_remedy(e, "see `cloche run --help`");
@@ -574,7 +597,7 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
 	set_defaults(&o);
 	optind = 0;
 	opterr = 0;
-	while ((opt = getopt_long(argc, argv, "+:e:th", table, &index)) != -1) {
+	while ((opt = getopt_long(argc, argv, "+:e:ith", table, &index)) != -1) {
 		if (opt == '?' || opt == ':') {
 			r = bad_option(opt, argv[optind - 1], e);
 			goto fail;

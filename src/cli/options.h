@@ -27,11 +27,11 @@ struct options {
 	uint32_t argc;
 };
 
-/* @argv[0] is the command's name. Strings stay the caller's. */
-/* Whether --image names an image of a daemon: then the whole command is for that (src/client/run.c). */
+/* Whether --image names an image of a daemon: then the command is run by that (src/client/run.c). */
 bool options_stored_image(int argc, char *const *argv);
-/* Whether it is code that is to be run, by a daemon (src/client/run_code.c). */
+/* Whether --language is given: then a daemon runs the code (src/client/run_code.c). */
 bool options_language(int argc, char *const *argv);
+/* @argv[0] is the command's name. Strings stay the caller's. */
 int options_parse(int argc, char **argv, struct options *ret, struct err *e);
 void options_done(struct options *o);
 void options_help(void);

@@ -275,3 +275,26 @@ TEST(a_refused_option_is_named)
 	CHECK_STR(e.msg, "no command given");
 	CHECK(e.remedy[0]);
 }
+
+static bool stored(const char *const *args, int n)
+{
+	return options_stored_image(n, (char *const *)(uintptr_t)args);
+}
+
+static bool language(const char *const *args, int n)
+{
+	return options_language(n, (char *const *)(uintptr_t)args);
+}
+
+TEST(options_of_the_command_are_not_ours)
+{
+	static const char *const convert[] = { "run", "--json", "convert", "--image", "missing" };
+	static const char *const translate[] = { "run", "-t", "translate", "--language", "en" };
+	static const char *const image[] = { "run", "-e", "A=b", "--read-only", "--image=missing", "true" };
+	static const char *const code[] = { "run", "--package", "numpy", "--language", "python", "-" };
+
+	CHECK(!stored(convert, 5));
+	CHECK(!language(translate, 5));
+	CHECK(stored(image, 6));
+	CHECK(language(code, 6));
+}

@@ -332,6 +332,25 @@ static void tell_power(const struct run *r, struct err *e)
 			names);
 }
 
+/* The command is a file of this machine, or looks like an image: what those who know docker type first. */
+static void tell_missing(const struct run *r, struct err *e)
+{
+	const char *name = r->o.argc ? r->o.argv[0] : "";
+	const bool path = strchr(name, '/') && access(name, F_OK) == 0;
+
+	if (!r->failed || r->failure.stage != FRAME_STAGE_EXECVE || r->failure.errnum != ENOENT ||
+	    (!path && !strchr(name, ':')))
+		return;
+	e->remedy[0] = '\0';
+	if (path)
+		err_remedy(
+			e,
+			"this file is not in the sandbox: mount its folder, as with --mount .:/work --workdir /work");
+	else
+		err_remedy(e, "for an image: `cloche image pull %.80s`, then `cloche run --image %.80s -- COMMAND`",
+			   name, name);
+}
+
 static void run_done(struct run *r)
 {
 	capture_done(&r->out.capture);
@@ -362,7 +381,11 @@ int cmd_run(int argc, char **argv)
 #ifdef CLOCHE_FAULTS
 	sys_test_parse(getenv("CLOCHE_FAULT_HOST"));
 #endif
-	if (options_stored_image(argc, argv) || options_language(argc, argv))
+	if (options_language(argc, argv)) {
+		argv[0] = (char[]){ "run-code" };
+		return cmd_client(argc, argv);
+	}
+	if (options_stored_image(argc, argv))
 		return cmd_client(argc, argv);
 	rc = options_parse(argc, argv, &r.o, &e);
 	if (rc < 0) {
@@ -401,6 +424,7 @@ int cmd_run(int argc, char **argv)
 		rc = tell(&r, &e);
 	network_tell(&r.network);
 	if (rc < 0) {
+		tell_missing(&r, &e);
 		tell_power(&r, &e);
 		tell_surroundings(&r, &e);
 		print_error(&r.o, &e);

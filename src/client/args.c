@@ -70,21 +70,27 @@ int args_noun(struct args *a, struct err *e)
 {
 	const struct command *c = a->command;
 	AUTO(buf_done) struct buf list = BUF_INIT(1 * KIB);
+	const char *verbs[ARGS_OPTIONS], *near = NULL;
 	int r = args_only(a, e);
+	size_t n = 0;
 
 	if (r < 0 || a->help)
 		return r;
-	for (size_t i = 0; c->verbs[i]; i++)
-		buf_addf(&list, "%s%s",
-			 i == 0		 ? "" :
-			 c->verbs[i + 1] ? ", " :
-					   " or ",
-			 c->verbs[i]->name + strlen(c->name) + 1);
-	if (!a->nrest)
-		r = err_set(e, ERR_INVALID, -EINVAL, "missing %s", buf_str(&list));
+	for (; c->verbs[n] && n < ARRAY_LEN(verbs); n++) {
+		verbs[n] = c->verbs[n]->name + strlen(c->name) + 1;
+		buf_addf(&list, "%s%s", n == 0 ? "" : c->verbs[n + 1] ? ", " : " or ", verbs[n]);
+	}
+	if (!a->nrest) {
+		r = err_set(e, ERR_INVALID, -EINVAL, "missing subcommand: %s", buf_str(&list));
+	} else {
+		r = err_set(e, ERR_INVALID, -EINVAL, "unknown subcommand '%.40s': must be %s", a->rest[0],
+			    buf_str(&list));
+		near = near_word(a->rest[0], verbs, n);
+	}
+	if (near)
+		err_remedy(e, "did you mean `cloche %s %s`?", c->name, near);
 	else
-		r = err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be %s", a->rest[0], buf_str(&list));
-	err_remedy(e, "see `cloche %s --help`", c->name);
+		err_remedy(e, "see `cloche %s --help`", c->name);
 	return r;
 }
 
@@ -121,7 +127,7 @@ static bool known(const struct args *a, int opt)
 
 static int unknown_option(const struct args *a, const char *at, struct err *e)
 {
-	const char *names[ARGS_OPTIONS], *near;
+	const char *names[ARGS_OPTIONS], *near, *use = near_option(at);
 	char word[40] = "";
 	size_t n = 0;
 
@@ -131,7 +137,9 @@ static int unknown_option(const struct args *a, const char *at, struct err *e)
 		snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 2, "="), at + 2);
 	near = near_word(word, names, n);
 	err_set(e, ERR_INVALID, -EINVAL, "unknown option %.60s", at);
-	if (near)
+	if (use)
+		err_remedy(e, "%s; see `cloche %s --help`", use, a->command->name);
+	else if (near)
 		err_remedy(e, "did you mean --%s? See `cloche %s --help`", near, a->command->name);
 	else
 		err_remedy(e, "see `cloche %s --help`", a->command->name);

@@ -54,6 +54,10 @@ static int run(struct args *a, struct err *e)
 	}
 	if (r == 0 && !a->help)
 		r = args_count(a, 0, 0, "options", e);
+	if (r < 0 && verbose && a->nrest) { /* as `docker run -v` */
+		e->remedy[0] = '\0';
+		err_remedy(e, "folders are mounted with --mount SRC:DST[:ro]; -v is --verbose here");
+	}
 	if (r < 0 || a->help)
 		return r;
 	r = conn_open(&a->conn, &c, e);

@@ -44,23 +44,15 @@ static bool reader_left(void)
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
-/* `run` with --language runs code, not a command. */
-static bool has_language(int argc, char *const *argv)
-{
-	for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
-		if (!strcmp(argv[i], "--language") || !strncmp(argv[i], "--language=", 11))
-			return true;
-	return false;
-}
-
-static const struct command *find(const char *name, int argc, char *const *argv)
+/* `cloche` has a `run` of its own, and comes here with `run` for a stored image, and with `run-code` for --language. */
+static const struct command *find(const char *name)
 {
 	for (size_t i = 0; commands[i]; i++)
 		if (!strcmp(name, commands[i]->name))
 			return commands[i];
-	if (strcmp(name, cmd_run.name) != 0)
-		return NULL;
-	return has_language(argc, argv) ? &cmd_run_code : &cmd_run;
+	if (!strcmp(name, "run-code"))
+		return &cmd_run_code;
+	return strcmp(name, cmd_run.name) ? NULL : &cmd_run;
 }
 
 int main(int argc, char **argv)
@@ -74,7 +66,7 @@ int main(int argc, char **argv)
 	/* For the width of characters; in a locale without UTF-8 they are shown as their bytes. */
 	setlocale(LC_CTYPE, "");
 	signal(SIGPIPE, SIG_IGN);
-	command = find(name, argc, argv);
+	command = find(name);
 	if (command) {
 		argc--;
 		argv++;

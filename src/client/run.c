@@ -14,12 +14,14 @@
 
 #define IDLE_S 60 /* what is left of a run that was killed goes after so long without a call */
 
-enum { OPT_ENTRYPOINT = 256, OPT_NO_TTY };
+enum { OPT_ENTRYPOINT = 256, OPT_NO_TTY, OPT_RM };
 
 static const struct option options[] = {
 	{ "entrypoint", required_argument, NULL, OPT_ENTRYPOINT },
 	{ "tty", no_argument, NULL, 't' },
 	{ "no-tty", no_argument, NULL, OPT_NO_TTY },
+	{ "interactive", no_argument, NULL, 'i' },
+	{ "rm", no_argument, NULL, OPT_RM },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -31,7 +33,8 @@ static const char help[] =
 	"\n"
 	"  --entrypoint PROGRAM   instead of the image's; \"\" for none\n"
 	"  -t, --tty           a terminal                                    when stdin and stdout are one\n"
-	"  --no-tty            none\n";
+	"  --no-tty            none\n"
+	"  -i, --interactive, --rm   no effect: stdin is always passed on, and the sandbox always removed\n";
 
 struct run {
 	json_t *body;
@@ -50,6 +53,9 @@ static int apply(struct run *x, int opt, char *arg, struct err *e)
 		return 0;
 	case OPT_NO_TTY:
 		x->tty = TTY_NO;
+		return 0;
+	case 'i': /* as it is in any case */
+	case OPT_RM:
 		return 0;
 	default:
 		return want_apply(x->body, opt, arg, e);
@@ -169,7 +175,7 @@ const struct command cmd_run = {
 	.text = "run a command in a new sandbox",
 	.help = help,
 	.more_help = want_help,
-	.letters = "+te:",
+	.letters = "+ite:",
 	.options = options,
 	.more = want_options,
 	.run = run,

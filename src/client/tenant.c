@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/str.h"
 #include "client/show.h"
+#include "client/text.h"
 #include "client/thing.h"
 
 #define QUOTA 256 /* + its index */
@@ -201,11 +202,25 @@ static void cell_share(struct table *t, const json_t *one, const char *field)
 		table_addf(t, "%llu", (unsigned long long)used);
 }
 
+/* The same in bytes: "1.5G of 8G". */
+static void cell_share_size(struct table *t, const json_t *one, const char *field)
+{
+	uint64_t used = show_u64(json_object_get(one, "used"), field),
+		 max = show_u64(json_object_get(one, "quotas"), field);
+	char a[16], b[16];
+
+	text_size(used, a, sizeof(a));
+	if (max)
+		table_addf(t, "%s of %s", a, text_size(max, b, sizeof(b)));
+	else
+		table_addf(t, "%s", a);
+}
+
 static const struct column columns[] = {
-	{ "TENANT", cell_text, "id" },		{ "SANDBOXES", cell_share, "sandboxes" },
-	{ "MEMORY", cell_share, "memory" },	{ "DISK", cell_share, "disk" },
-	{ "EXECS", cell_share, "execs" },	{ "CHECKPOINTS", cell_share, "checkpoints" },
-	{ "CREATED", cell_text, "created_at" }, { NULL, NULL, NULL },
+	{ "TENANT", cell_text, "id" },		 { "SANDBOXES", cell_share, "sandboxes" },
+	{ "MEMORY", cell_share_size, "memory" }, { "DISK", cell_share_size, "disk" },
+	{ "EXECS", cell_share, "execs" },	 { "CHECKPOINTS", cell_share, "checkpoints" },
+	{ "CREATED", cell_text, "created_at" },	 { NULL, NULL, NULL },
 };
 
 static const struct thing tenant = { "TENANT", "/v1/tenants", "tenants", NULL, columns, 0x3e };

@@ -114,12 +114,12 @@ static int run(struct args *a, struct err *e)
 	}
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, -1, "ls, create, rotate or rm", e);
+	r = args_count(a, 1, -1, "subcommand: ls, create, rotate or rm", e);
 	if (r < 0)
 		return r;
 	verb = a->rest[0];
 	if (strcmp(verb, "ls") && strcmp(verb, "create") && strcmp(verb, "rotate") && strcmp(verb, "rm")) {
-		err_set(e, ERR_INVALID, -EINVAL, "'%.40s': must be ls, create, rotate or rm", verb);
+		err_set(e, ERR_INVALID, -EINVAL, "unknown subcommand '%.40s': must be ls, create, rotate or rm", verb);
 		err_remedy(e, "see `cloche token --help`");
 		return -EINVAL;
 	}

@@ -125,12 +125,12 @@ void verdict_make(const struct verdict_in *in, struct verdict *ret)
 	v.exit_code = v.signal ? 128 + v.signal : WEXITSTATUS(in->status);
 	failed = v.exit_code != 0;
 	if (in->timed_out) {
-		say(&v, VERDICT_TIMEOUT, in->timeout_ms, in->wall_ms, "ran longer than %llu ms (--timeout)%s",
-		    ULL(in->timeout_ms), also_met(in));
+		say(&v, VERDICT_TIMEOUT, in->timeout_ms, in->wall_ms, "ran longer than %g s (--timeout)%s",
+		    (double)in->timeout_ms / 1000, also_met(in));
 		v.exit_code = 124;
 	} else if (in->cpu_out) {
-		say(&v, VERDICT_CPU, in->cpu_limit_ms, in->cpu_ms, "used more than %llu ms of CPU (--cpu-time)%s",
-		    ULL(in->cpu_limit_ms), also_met(in));
+		say(&v, VERDICT_CPU, in->cpu_limit_ms, in->cpu_ms, "used more than %g s of CPU time (--cpu-time)%s",
+		    (double)in->cpu_limit_ms / 1000, also_met(in));
 		v.exit_code = 137;
 	} else if (in->lost && in->oom_kills) {
 		say_oom(in, &v);

@@ -306,7 +306,7 @@ struct frame_held {
 	X(USER, "change user")                                                                                         \
 	X(CWD, "enter the working folder")                                                                             \
 	X(FILTER, "install the given filter")                                                                          \
-	X(EXECVE, "run")                                                                                               \
+	X(EXECVE, "start the program")                                                                                 \
 	X(LIMIT, "too many execs")                                                                                     \
 	X(PROTOCOL, "read a frame")                                                                                    \
 	X(GROUP, "join its group")                                                                                     \

@@ -443,8 +443,11 @@ int token_check(struct access *x, const char *text, struct token **ret, struct t
 		table_remove(x, key);
 		k = NULL;
 	}
-	if (!k)
-		return err_set(e, WHY_TOKEN_INVALID, -EACCES, "unknown token");
+	if (!k) {
+		err_set(e, WHY_TOKEN_INVALID, -EACCES, "unknown token");
+		err_remedy(e, "as root on the daemon's host, `cloche token create` makes one");
+		return -EACCES;
+	}
 	if (k->expires_ns && now >= k->expires_ns)
 		return err_set(e, WHY_TOKEN_EXPIRED, -EACCES, "the token has expired");
 	*ret = k;

@@ -48,7 +48,7 @@ struct secret *secret_find(struct service *s, const struct tenant *t, const char
 	if (c && !c->gone)
 		return c;
 	err_set(e, WHY_SECRET_MISSING, -ENOENT, "no secret '%.64s'", name);
-	err_remedy(e, "set it first: PUT /v1/secrets/%.64s, or `cloche secret set %.64s`", name, name);
+	err_remedy(e, "`cloche secret ls` (GET /v1/secrets) lists secrets; `cloche secret set %.64s` stores one", name);
 	return NULL;
 }
 

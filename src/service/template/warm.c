@@ -120,6 +120,8 @@ static void fail(struct warming *w, const char *why, const char *remedy)
 	while (n && strchr(" \n\r\t", text[n - 1]))
 		n--;
 	from = n > most ? n - most : 0;
+	if (from && memchr(text + from, '\n', n - from)) /* whole lines, if there are some */
+		from = (size_t)((const char *)memchr(text + from, '\n', n - from) + 1 - text);
 	err_set(&e, WHY_START_FAILED, -ECHILD, "the warm process %s%s%s%.*s", why, n ? ": " : "", from ? "…" : "",
 		(int)(n - from), text + from);
 	err_remedy(&e, "%s", remedy);

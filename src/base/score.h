@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#define SCORE_SANDBOX 800
+#define SCORE_SANDBOX 500 /* the rest, up to 1000, is for contexts that run code: src/interpreter */
 #define SCORE_DAEMON (-900)
 
 /*

@@ -131,6 +131,30 @@ def test_a_context_that_its_memory_limit_kills(d):
     d.delete(f"/v1/sandboxes/{b}")
 
 
+def test_the_context_that_takes_the_memory_is_the_one_that_ends(d):
+    """The others stay, even one that has more."""
+    b = d.create(memory="512M", disk="64M")["id"]
+    keeper = make(d, b)
+    held = {keeper: "x = bytearray(230 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nkept = len(x)", "js": "let kept = 5; kept", "sh": "kept=6"}
+    asked = {keeper: ("kept", str(230 << 20)), "js": ("kept", "5"), "sh": ("echo $kept", "6")}
+    for c, code in held.items():
+        assert run(d, b, c, code)["verdict"]["cause"] == "ok"
+    hogs = (("python", "x = []\nwhile True: x.append(b'1' * (4 << 20))"), ("ts", "const a = []; for (;;) a.push(Buffer.alloc(4 << 20, 1))"),
+            ("bash", "kept=6; tail /dev/zero"))
+    for language, code in hogs * 2:
+        hog = make(d, b, language=language)
+        r = run(d, b, hog, code)
+        if language == "bash":  # its largest command, so that the shell stays
+            assert r["error"]["value"] == "137" and run(d, b, hog, "echo $kept")["stdout"] == "6\n", r
+        else:
+            assert (r["verdict"]["cause"], r["verdict"]["state"], r["verdict"]["limit"]) == ("oom", "lost", 512 << 20), r
+        for c, (ask, want) in asked.items():
+            r = run(d, b, c, ask)
+            assert (text(r) or [r["stdout"].strip()]) == [want], (language, c, r)
+        d.delete(path(b, hog))
+    d.delete(f"/v1/sandboxes/{b}")
+
+
 @pytest.mark.parametrize("nofile", (256, 210, 120, 48))
 def test_few_descriptors_are_enough_for_a_context(d, nofile):
     b = d.create(nofile=nofile)

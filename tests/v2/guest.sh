@@ -345,6 +345,25 @@ fi
 
 available() { sed -n 's/^MemAvailable: *\([0-9]*\).*/\1/p' /proc/meminfo; }
 
+# What contexts do while they run code (docs/design/0019-interpreter.md): the keeper has more memory, and stays.
+if begin "the memory limit ends the process that has raised its score"; then
+	box --memory 64M -- python3 -c 'import os, signal, time
+def child(score, take):
+    pid = os.fork()
+    if not pid:
+        open("/proc/self/oom_score_adj", "w").write(score)
+        held = [bytearray(b"1") * (1 << 20) for _ in range(take)]
+        os.write(end, b"x")
+        time.sleep(100)
+    return pid
+start, end = os.pipe()
+keeper = child("500", 36)
+os.read(start, 1)
+print(os.WTERMSIG(os.waitpid(child("1000", 100), 0)[1]), os.waitpid(keeper, os.WNOHANG)[0])
+os.kill(keeper, signal.SIGKILL)'
+	out_is "9 0"
+	end
+fi
 # What sockets hold is in no group's memory.current. In MiB: as much less was available while they were filled.
 if begin "sockets that are filled take no more than the memory limit"; then
 	before=$(available)

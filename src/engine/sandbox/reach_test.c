@@ -252,7 +252,7 @@ TEST(commands_are_ended_before_the_daemon_when_the_host_runs_out_of_memory)
 	 * Without CAP_SYS_RESOURCE in the initial user namespace the score cannot be fixed; no process gets below the
 	 * present one.
 	 */
-	CHECK(kt_reads(a.out, fixed ? "800\n= 800\n" : "800\n= 0\n"));
+	CHECK(kt_reads(a.out, fixed ? "500\n= 500\n" : "500\n= 0\n"));
 	kt_pipes_close(&a);
 	CHECK(scene_end(&x));
 }

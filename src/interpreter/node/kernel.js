@@ -140,7 +140,7 @@ class Kernel {
     this.note(code);
     this.output.begin(id);
     this.displays.begin();
-    const before = setEnvironment(env);
+    const before = setEnvironment(env), score = setScore('1000');
     let problem = null;
     try {
       const { value } = await this.cells.run(code, name, () => this.wire.send({ type: 'begun', id }));
@@ -152,6 +152,7 @@ class Kernel {
     this.displays.waiting.clear();
     setEnvironment(before);
     const dropped = this.output.end();
+    setScore(score);
     if (problem) this.wire.send({ type: 'error', id, ...problem });
     const { user, system } = process.cpuUsage(used);
     const usage = { cpu_ms: Math.round((user + system) / 1000), memory_peak: process.resourceUsage().maxRSS * 1024 };
@@ -214,6 +215,21 @@ function setEnvironment(changes) {
     if (value === null) delete process.env[name];
     else process.env[name] = value;
   }
+  return before;
+}
+
+// When the memory of the sandbox is full, a context that runs code is ended rather than one that waits. Returns what it was.
+function setScore(value) {
+  if (value === null) return null;
+  let fd = -1, before = null;
+  try {
+    fd = fs.openSync('/proc/self/oom_score_adj', 'r+');
+    before = fs.readFileSync(fd, 'latin1');
+    fs.writeSync(fd, value, 0);
+  } catch (e) {
+    before = null;
+  }
+  if (fd >= 0) fs.closeSync(fd);
   return before;
 }
 

@@ -61,17 +61,25 @@ void session_done(struct session *s)
 	free(TAKE_PTR(s->folder));
 }
 
-/* Runs in the child, so it may only use what is safe after a fork, before exec. */
-static _Noreturn void shell_exec(const struct session *s, const int fds[5])
+void session_child(const struct session *s)
 {
-	static const int want[5] = { 0, 1, 2, CODE_FD, STATUS_FD };
 	sigset_t none;
-	int high[5];
 
 	setpgid(0, 0);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
+	if (s->folder && chdir(s->folder) < 0 && chdir("/") < 0)
+		_exit(127);
+}
+
+/* Runs in the child, so it may only use what is safe after a fork, before exec. */
+static void shell_exec(const struct session *s, const int fds[5])
+{
+	static const int want[5] = { 0, 1, 2, CODE_FD, STATUS_FD };
+	int high[5];
+
+	session_child(s);
 	for (int i = 0; i < 5; i++) {
 		high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 20);
 		if (high[i] < 0)
@@ -79,8 +87,6 @@ static _Noreturn void shell_exec(const struct session *s, const int fds[5])
 	}
 	for (int i = 0; i < 5; i++)
 		dup2(high[i], want[i]);
-	if (s->folder && chdir(s->folder) < 0 && chdir("/") < 0)
-		_exit(127);
 	/* Prompts would be mixed into the output. */
 	setenv("PS1", "", 1);
 	setenv("PS2", "", 1);
@@ -146,7 +152,7 @@ static int take_answer(struct session *s)
 	return number == s->number && !begun ? (int)(status & 0xff) : -EAGAIN;
 }
 
-int session_start(struct session *s, struct err *e)
+int session_spawn(struct session *s, void (*child)(const struct session *s, const int fds[5]), struct err *e)
 {
 	int in[2] = { -1, -1 }, out[2] = { -1, -1 }, error[2] = { -1, -1 }, status[2] = { -1, -1 }, r = 0;
 	AUTO_CLOSE int code = -1;
@@ -161,7 +167,7 @@ int session_start(struct session *s, struct err *e)
 	if (r == 0) {
 		s->pid = fork();
 		if (s->pid == 0)
-			shell_exec(s, (const int[5]){ in[0], out[1], error[1], code, status[1] });
+			child(s, (const int[5]){ in[0], out[1], error[1], code, status[1] });
 		if (s->pid < 0) {
 			r = -errno;
 			s->pid = 0;
@@ -185,6 +191,15 @@ int session_start(struct session *s, struct err *e)
 		fcntl(s->out[i], F_SETPIPE_SZ, PIPE_SIZE); /* a smaller pipe works, too */
 		fd_set_nonblock(s->out[i]);
 	}
+	return 0;
+}
+
+int session_start(struct session *s, struct err *e)
+{
+	int r = session_spawn(s, shell_exec, e);
+
+	if (r < 0)
+		return r;
 	/* The shell's warning about a missing terminal is not output of a cell: it is read and dropped here. */
 	r = send_line(s, strcmp(s->shell, "/bin/bash") ? "set +m\n" :
 							 "set +mH +o history; shopt -u checkwinsize; unset PS1 PS2\n");
@@ -303,6 +318,23 @@ static int shell_gone(struct session *s, int *ret_status, struct err *e)
 	return session_start(s, e);
 }
 
+void session_score(const struct session *s, const char *value, char before[16])
+{
+	char path[48];
+	AUTO_CLOSE int fd = -1;
+	ssize_t n = -1;
+
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)s->pid);
+	if (*value)
+		fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && before)
+		n = read(fd, before, 15);
+	if (before)
+		before[n > 0 ? n : 0] = '\0';
+	if (fd >= 0)
+		(void)!write(fd, value, strlen(value));
+}
+
 /* One round of waiting while a cell runs. */
 struct turn {
 	struct buf lines; /* for the shell */
@@ -364,7 +396,9 @@ int session_run(struct session *s, const struct request *q, int signals, int req
 	AUTO(buf_done) struct buf undo = BUF_INIT(64 * MIB);
 	struct turn t = { .lines = BUF_INIT(64 * MIB) };
 	int r = put_code(s->code, q->code, q->code_len);
+	char score[16];
 
+	session_score(s, "1000", score);
 	s->number++;
 	if (r == 0)
 		r = add_lines(&t.lines, q, s->number);
@@ -387,6 +421,7 @@ int session_run(struct session *s, const struct request *q, int signals, int req
 		return 0;
 	}
 	session_drain(s);
+	session_score(s, score, NULL);
 	fcntl(s->input, F_SETFL, fcntl(s->input, F_GETFL) & ~O_NONBLOCK);
 	if (r == 1 && undo.len)
 		r = fd_write_all(s->input, undo.data, undo.len);

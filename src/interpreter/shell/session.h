@@ -12,7 +12,7 @@
 
 struct session {
 	struct events *events;
-	const char *shell; /* "/bin/bash" or "/bin/sh" */
+	const char *shell; /* "/bin/bash", "/bin/sh", or "R" */
 	pid_t pid; /* 0: not running */
 	/* the shell's input, its output, "STATUS FOLDER" after each cell, the cell's text */
 	int input, out[2], status, code;
@@ -29,11 +29,23 @@ enum session_end {
 	SESSION_EXITED, /* the shell has ended, and was replaced by a new one without its variables */
 	SESSION_INTERRUPTED,
 	SESSION_HUNG_UP, /* the requests have ended meanwhile */
+	SESSION_FAILED, /* the error has been sent */
 };
 
 int session_init(struct session *s, struct events *ev, struct err *e);
 void session_done(struct session *s);
 int session_start(struct session *s, struct err *e);
+/*
+ * For any interpreter: ends the one that runs, and calls @child in a new process, with its input, stdout, stderr, the cell's text and
+ * what it reports to. @child first calls session_child().
+ */
+int session_spawn(struct session *s, void (*child)(const struct session *s, const int fds[5]), struct err *e);
+void session_child(const struct session *s);
+/*
+ * oom_score_adj of the interpreter, "" = unchanged, and in @before what it was, unless NULL. When the memory of the sandbox is full, a
+ * context that runs code is ended rather than one that waits; of this one the largest command, as a rule.
+ */
+void session_score(const struct session *s, const char *value, char before[16]);
 
 /*
  * Runs @q->code, with @q->env for it alone. @signals is a signalfd of SIGINT, @requests is watched for its end.

@@ -218,7 +218,7 @@ class Kernel:
         self.output.begin(number)
         self.displays.begin()
         self.interrupts.arm()
-        problem, before = None, _set_environment(environment)
+        problem, before, score = None, _set_environment(environment), _set_score(b"1000")
         try:
             self.interrupts.begin()
             try:
@@ -239,6 +239,7 @@ class Kernel:
             problem = run.describe(problem)
             frames.append({"type": "error", "id": number, **problem})
         dropped = self.output.end()
+        _set_score(score)
         frames.append({"type": "end", "id": number, "status": "ok" if problem is None else "error",
                        "execution_count": self.count, "dropped": dropped,
                        "usage": {"cpu_ms": round((_cpu_seconds() - used) * 1000),
@@ -331,6 +332,24 @@ def _code(request):
     if not isinstance(code, str):
         raise Refusal("code must be a string")
     return code, _field(request, "cursor", int, None)
+
+
+def _set_score(value):
+    """When the memory of the sandbox is full, a context that runs code is ended rather than one that waits. Returns what it was."""
+    if value is None:
+        return None
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        before = os.read(fd, 16)
+        os.write(fd, value)
+        return before
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def _cpu_seconds():

@@ -187,7 +187,8 @@ int api_try(struct api *a, struct http_req *q, enum scope scope, unsigned *ret_r
 	}
 	if (!text) {
 		err_set(e, WHY_TOKEN_MISSING, -EACCES, "missing token");
-		err_remedy(e, "send it as `Authorization: Bearer TOKEN`");
+		err_remedy(e,
+			   "send it as `Authorization: Bearer TOKEN`; the CLI and the SDKs take it from CLOCHE_TOKEN");
 		return -EACCES;
 	}
 	r = token_check(a->access, text, &k, &mark, ret_retry, e);

@@ -23,7 +23,7 @@ static const struct elsewhere {
 	  "--output-limit "
 	  "--io-bps --read-only --tmpfs --network --allow --allow-private --resolver --host --env --mount --workdir "
 	  "--user --hostname --seccomp --gpu --device --cdi-dir --json --tty "
-	  "--no-tty "
+	  "--no-tty --interactive --rm "
 	  "--language --help" },
 	{ "doctor", "check what this host can enforce", "--attack --no-bombs --json --help" },
 	{ "serve", "run the daemon",

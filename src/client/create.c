@@ -23,6 +23,8 @@ static const char help[] =
 	"\n"
 	"Makes a sandbox that stays until it is removed, and prints its id.\n"
 	"\n"
+	"  cloche create --name box --memory 1G --ttl 1h\n"
+	"\n"
 	"identity\n"
 	"  --name NAME         name, usable in place of its id               the id\n"
 	"  --key KEY           get or create: the same key always names the same sandbox\n"

@@ -13,14 +13,15 @@ static const struct option options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static const char help[] = "usage: cloche diff [options] [FROM] TO\n"
-			   "\n"
-			   "Shows which files differ: A added, M changed, D removed, with their sizes. TO is a sandbox "
-			   "or a checkpoint (its\n"
-			   "id, or SANDBOX:NAME), FROM too, or `image`, which it is when it is left out.\n"
-			   "\n"
-			   "  --text              and how, for files that are text: a unified diff\n"
-			   "  --exit-code         exits with 1 when there are differences\n";
+static const char help[] =
+	"usage: cloche diff [options] [FROM] TO\n"
+	"\n"
+	"Shows which files differ: A added, M changed, D removed, with their sizes. TO is a sandbox "
+	"or a checkpoint (its\n"
+	"id, or SANDBOX:NAME). FROM is one of these, or `image`, the default: then all changes of TO are listed.\n"
+	"\n"
+	"  --text              also print a unified diff of files that are text\n"
+	"  --exit-code         exits with 1 when there are differences\n";
 
 /* Which of both a word names, as the API writes it: "sandbox:ID", "checkpoint:ID", "image". */
 static int find(struct conn *c, const char *word, bool is_from, struct buf *ret, struct err *e)

@@ -214,7 +214,7 @@ static const char df_help[] =
 	"\n"
 	"Shows how much disk images take. A layer counts once for each tenant that needs it.\n"
 	"\n"
-	"  --all-tenants       of every tenant, and of the disk, where each layer is once (admin)\n";
+	"  --all-tenants       of all tenants, and of the disk, which has each layer once (admin)\n";
 
 static const struct option df_options[] = { { "all-tenants", no_argument, NULL, 'A' }, { NULL, 0, NULL, 0 } };
 

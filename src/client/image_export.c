@@ -71,8 +71,8 @@ static const char commit_help[] =
 	"usage: cloche image commit [options] SANDBOX NAME\n"
 	"       cloche image commit [options] --checkpoint ID NAME\n"
 	"\n"
-	"Makes an image of a sandbox, or of a checkpoint: its image, with one more layer of what was changed. Only of those\n"
-	"that were made of a stored image.\n"
+	"Makes an image from a sandbox or a checkpoint: the image that it was made from, and a layer with its changes. That must\n"
+	"have been a stored image.\n"
 	"\n"
 	"  --checkpoint ID     of a checkpoint, by its id\n"
 	"  --comment TEXT      for the image's history\n";

@@ -24,10 +24,10 @@ static const char help[] =
 	"\n"
 	"Reads an archive of `docker save`, an OCI layout (a folder, or a tar of one), or a root filesystem (a folder, or a tar\n"
 	"of one), and prints the image's name. Archives may be compressed with gzip or zstd. FILE `-` is stdin. Without NAME\n"
-	"the image is called as the archive says.\n"
+	"the image gets the name that is in the archive.\n"
 	"\n"
 	"  --ref NAME          which image of an archive with several        the only one\n"
-	"  --format FORMAT     image or rootfs                               as it looks\n"
+	"  --format FORMAT     image or rootfs                               detected\n"
 	"  --config JSON       of a root filesystem: its configuration, as {\"Cmd\": [\"sh\"], \"Env\": [\"A=b\"]}\n";
 
 struct import {

@@ -14,7 +14,7 @@ static const char help[] =
 	"Copies the changes of a fork back into the sandbox it was made from. Refused when both have changed the\n"
 	"same path differently.\n"
 	"\n"
-	"  -f, --force         use the fork's version then\n";
+	"  -f, --force         use the fork's version of paths that both have changed\n";
 
 /* The first of the paths that keep it from being done, behind the error's message. */
 static void name_conflicts(const struct buf *answer, struct err *e)

@@ -41,7 +41,7 @@ static const char help[] =
 	"\n"
 	"  --context CONTEXT   another context of the sandbox, by its id\n"
 	"  --plots DIR         where pictures go; `none`: nowhere            .\n"
-	"  --run-timeout TIME  each piece of code is interrupted after it    none\n"
+	"  --run-timeout TIME  interrupt each piece of code after this time  none\n"
 	"\n"
 	"Keys: Tab completes, up and down show earlier lines, Ctrl-C drops the line or interrupts the code, Ctrl-D leaves.\n";
 

@@ -44,6 +44,9 @@ static void usage(FILE *to)
 {
 	fputs("usage: cloche serve [options]\n"
 	      "\n"
+	      "Runs the daemon, which keeps sandboxes and serves them over HTTP, until it is interrupted. Sandboxes continue then.\n"
+	      "docs/config.md describes all options, and the keys of the configuration file.\n"
+	      "\n"
 	      "  --data DIR         where state, audit log and sockets are kept (" CONF_DATA ")\n"
 	      "  --listen ADDR      HOST:PORT, [V6]:PORT or unix:/PATH, repeatable (" CONF_LISTEN ")\n"
 	      "  --token-file FILE  holds the admin token; created with mode 0600 when missing\n"

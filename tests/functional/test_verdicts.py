@@ -106,7 +106,7 @@ def test_timeout_the_wall_time_is_over():
 def test_timeout_is_told_on_stderr_in_one_line():
     r = sh("echo before; sleep 100", "--timeout", "200ms")
     assert (r.code, r.out) == (124, b"before\n")
-    assert re.fullmatch(rb"cloche: timeout: .*200 ms.*\n", r.err), r
+    assert re.fullmatch(rb"cloche: timeout: .*0\.2 s.*\n", r.err), r
 
 
 def test_timeout_kills_daemons_that_left_the_session(tmp_path):

@@ -84,7 +84,7 @@ export class Transport {
   constructor(readonly options: TransportOptions) {
     // "localhost:7070" is a URL, too: of scheme "localhost:".
     if (!/^[a-z]+:\/\//i.test(options.url))
-      throw new TypeError(`cloche: '${options.url}' is no url of a server: http://HOST:PORT, https://HOST:PORT or unix:/PATH`);
+      throw new TypeError(`cloche: '${options.url}' is not the URL of a server; write http://HOST:PORT, https://HOST:PORT or unix:/PATH`);
     this.base = new URL(options.url);
     if (this.base.protocol !== 'http:' && this.base.protocol !== 'https:')
       throw new TypeError(`cloche: the url must be http: or https:, not ${this.base.protocol}`);

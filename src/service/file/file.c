@@ -166,6 +166,10 @@ int file_error(struct err *e, uint32_t errnum, uint32_t step, const char *path)
 		err_remedy(e, "the sandbox's disk is full: increase its `disk`, or use `storage`: \"disk\"");
 	else if (errnum == EACCES || errnum == EPERM)
 		err_remedy(e, "try as root of the sandbox: user=root, or `cloche cp --user root`");
+	else if (errnum == EROFS)
+		err_remedy(
+			e,
+			"below /usr, try as root of the sandbox (user=root); a mount and a root can be read-only, too");
 	return r;
 }
 

@@ -107,7 +107,7 @@ int list_print(struct catalog *c, const struct plan_opts *o, const char *const *
 	if (r == 0)
 		r = catalog_each(c, print_device, &l);
 	for (unsigned i = 0; r == 0 && i < n; i++)
-		if (catalog_find(c, more[i], &(struct catalog_found){ 0 }, NULL) == -ENOENT)
+		if (more[i][0] == '/' || catalog_find(c, more[i], &(struct catalog_found){ 0 }, NULL) == -ENOENT)
 			print_name(&l, more[i], "");
 	jout_end(&j);
 	jout_array(&j, "problems");

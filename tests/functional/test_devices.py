@@ -269,6 +269,32 @@ def test_a_gpu_can_be_shared_by_those_that_say_so(served):
     assert error(d.post("/v1/sandboxes", {"gpus": "0"}))["reason"] == "device_taken"
 
 
+def test_a_gpu_is_taken_whatever_it_is_called(served, world):
+    d = served
+    # specifications need no `all`, and a node of a GPU can be had by its path
+    text = (world.cdi / "nvidia.yaml").read_text()
+    start, end = text.index("- name: all"), text.index("containerEdits:\n  env")
+    world.spec(text[:start] + "- name: \"7\"\n  containerEdits:\n    deviceNodes: [{path: /dev/nvidia7, hostPath: /dev/fuse}]\n" + text[end:], "nvidia.yaml")
+    token = d.post("/v1/tokens", {"tenant": d.post("/v1/tenants", {"id": "team-a"}).json["id"], "scope": "sandbox"}).json["token"]
+    for first, others in (({"devices": ["nvidia.com/gpu=all"]}, ({"gpus": "0"}, {"gpus": "any"}, {"devices": ["/dev/fuse"]})),
+                          ({"devices": ["/dev/fuse"]}, ({"gpus": "7"}, {"gpus": "all"}, {"devices": ["nvidia.com/gpu=all"]}))):
+        a = d.request("POST", "/v1/sandboxes", {**first, "name": "a"}, token=token)
+        assert a.status == 201, a
+        for more in others:
+            r = d.request("POST", "/v1/sandboxes", more, token=token)
+            assert r.status == 503 and error(r)["reason"] == "device_taken", (first, more, r)
+        assert d.request("DELETE", "/v1/sandboxes/a", token=token).status in (200, 204)
+
+
+def test_nothing_is_read_for_those_who_may_have_no_device(world):
+    world.gpus()
+    conf = world.file("cloche.conf", f"cdi_folders = {world.cdi}\n")
+    with Daemon(None, "--allow-device", "team-a:gpu", "--config", conf) as d:
+        for body in ({"gpus": "any"}, {"gpus": "99"}, {"devices": ["nvidia.com/gpu=99"]}, {"devices": ["/dev/fuse", "no.such/thing=1"]}):
+            r = d.post("/v1/sandboxes", body)
+            assert r.status == 403 and error(r)["reason"] == "host_forbids", (body, r)
+
+
 def test_tenants_have_what_they_were_allowed(served):
     d = served
     d.post("/v1/tenants", {"id": "team-a", "quotas": {"gpus": 1}})

@@ -24,7 +24,7 @@ static bool has_devices(const struct sandbox *b)
 	       (b->handle || b->state == SANDBOX_MAKING || b->state == SANDBOX_RUNNING || b->state == SANDBOX_PAUSED);
 }
 
-/* The sandbox that has the GPU @item, so that @request cannot have it. NULL: it is free. */
+/* The sandbox that has @item and one of both is a GPU, by whatever name, so that @request cannot have it. NULL: it is free. */
 static const struct sandbox *taken_by(struct service *s, const struct device_list *l, const struct device_item *item,
 				      const struct sandbox_request *request)
 {
@@ -37,7 +37,7 @@ static const struct sandbox *taken_by(struct service *s, const struct device_lis
 		for (uint32_t i = 0; i < b->request->spec->ndevices; i++) {
 			const struct device_item *other = device_list_find(l, b->request->spec->device[i]);
 
-			if (other && other->gpu && device_items_meet(item, other))
+			if (other && (item->gpu || other->gpu) && device_items_meet(item, other))
 				return b;
 		}
 	}
@@ -77,7 +77,7 @@ static int choose_any(struct service *s, const struct tenant *t, const struct de
 		const struct device_item *item = &l->item[i];
 		const size_t len = strlen(item->name);
 
-		if (!item->gpu || item->problem[0] || !device_may(&s->o, t->id, item->name) ||
+		if (!item->gpu || !item->listed || item->problem[0] || !device_may(&s->o, t->id, item->name) ||
 		    (len > 4 && !strcmp(item->name + len - 4, "=all")) || is_chosen(l, w, item))
 			continue;
 		if (count && taken_by(s, l, item, w)) {
@@ -150,35 +150,70 @@ static int choose(struct service *s, const struct tenant *t, const struct device
 	return choose_named(l, w, e);
 }
 
-/* Whether it may have each, and no other sandbox has it. */
-static int check_each(struct service *s, const struct tenant *t, const struct device_list *l,
+/* Before anything is read for it. */
+static int check_rights(const struct service *s, const struct tenant *t, const struct sandbox_request *w, struct err *e)
+{
+	bool any = !w->gpus[0];
+
+	for (unsigned i = 0; !any && i < s->o.ndevices; i++)
+		any = !*s->o.device_tenant[i] || !strcmp(s->o.device_tenant[i], t->id);
+	for (uint32_t i = 0; i < w->spec->ndevices || !any; i++) {
+		const char *name = any ? w->spec->device[i] : "gpu";
+
+		if (any && device_may(&s->o, t->id, name))
+			continue;
+		err_set(e, WHY_HOST_FORBIDS, -EACCES, "device '%s': not one that tenant '%s' may have", name, t->id);
+		err_remedy(e,
+			   "an administrator can allow it with --allow-device (allow_device = %.60s, or %.32s:%.60s)",
+			   name, t->id, name);
+		return -EACCES;
+	}
+	return 0;
+}
+
+/* Whether no other sandbox has them. */
+static int check_free(struct service *s, const struct tenant *t, const struct device_list *l,
 		      const struct sandbox_request *w, struct err *e)
 {
 	for (uint32_t i = 0; i < w->spec->ndevices; i++) {
 		const char *name = w->spec->device[i];
 		const struct device_item *item = device_list_find(l, name);
-		const struct sandbox *other = item && item->gpu ? taken_by(s, l, item, w) : NULL;
+		const struct sandbox *other = item ? taken_by(s, l, item, w) : NULL;
 
-		if (!device_may(&s->o, t->id, name)) {
-			err_set(e, WHY_HOST_FORBIDS, -EACCES, "device '%s': not one that tenant '%s' may have", name,
-				t->id);
-			err_remedy(
-				e,
-				"an administrator can allow it with --allow-device (allow_device = %.60s, or %.32s:%.60s)",
-				name, t->id, name);
-			return -EACCES;
-		}
-		if (other) {
-			err_set(e, WHY_DEVICE_TAKEN, -EBUSY, "device '%s': %s has it", name,
-				other->tenant == t && other->request->name[0] ? other->request->name :
-										"another sandbox");
-			err_remedy(
-				e,
-				"use \"gpus\": \"any\", try again later, or share: \"gpus_shared\": true in all that use it");
-			return -EBUSY;
-		}
+		if (!other)
+			continue;
+		err_set(e, WHY_DEVICE_TAKEN, -EBUSY, "device '%s': %s has it", name,
+			other->tenant == t && other->request->name[0] ? other->request->name : "another sandbox");
+		err_remedy(
+			e,
+			"use \"gpus\": \"any\", try again later, or share: \"gpus_shared\": true in all that use it");
+		return -EBUSY;
 	}
 	return 0;
+}
+
+/* What exists, with all names that this request and other sandboxes use for it: a GPU has several. */
+static int load_list(struct service *s, const struct sandbox_request *w, struct device_list *ret, struct err *e)
+{
+	AUTO(device_names_done) struct device_names names = { 0 };
+	char text[sizeof(w->gpus)], name[DEVICE_NAME], *save = NULL;
+	const struct sandbox *b;
+	size_t at = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < w->spec->ndevices; i++)
+		r = device_names_add(&names, w->spec->device[i], e);
+	snprintf(text, sizeof(text), "%s", w->gpus);
+	for (char *id = strtok_r(text, ",", &save); r == 0 && id; id = strtok_r(NULL, ",", &save)) {
+		if (strncmp(id, "GPU-", 4) && strncmp(id, "MIG-", 4))
+			continue;
+		snprintf(name, sizeof(name), "nvidia.com/gpu=%.70s", id);
+		r = device_names_add(&names, name, e);
+	}
+	while (r == 0 && (b = map_next(&s->sandboxes, &at)))
+		for (uint32_t i = 0; r == 0 && b->request != w && has_devices(b) && i < b->request->spec->ndevices; i++)
+			r = device_names_add(&names, b->request->spec->device[i], e);
+	return r == 0 ? device_list_load(s, &names, ret, e) : r;
 }
 
 /* A variable that the request or its image has stays; folders of libraries are joined. */
@@ -237,11 +272,15 @@ static int check(struct service *s, const struct tenant *t, struct sandbox_reque
 		err_remedy(e, "use isolation \"container\"");
 		return -EOPNOTSUPP;
 	}
-	r = device_list_load(s, w->spec->device, w->spec->ndevices, w->gpus, &l, e);
+	r = check_rights(s, t, w, e);
+	if (r == 0)
+		r = load_list(s, w, &l, e);
 	if (r == 0 && w->gpus[0])
 		r = choose(s, t, &l, w, e);
 	if (r == 0)
-		r = check_each(s, t, &l, w, e);
+		r = check_rights(s, t, w, e); /* of what was chosen, too */
+	if (r == 0)
+		r = check_free(s, t, &l, w, e);
 	if (r == 0) {
 		w->gpu_count = 0;
 		for (uint32_t i = 0; i < w->spec->ndevices; i++) {

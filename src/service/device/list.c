@@ -11,7 +11,7 @@
 
 #define LIST_MAX (4 * MIB)
 #define LIMIT_MS 10000
-#define ARGS 64
+#define FOLDERS 8
 
 static int read_all(int fd, struct buf *b)
 {
@@ -55,12 +55,14 @@ static int ask(const struct service_opts *o, char **argv, struct buf *ret, struc
 static void take(struct device_item *to, const json_t *from)
 {
 	const char *name = json_string_value(json_object_get(from, "name")),
-		   *problem = json_string_value(json_object_get(from, "problem"));
+		   *problem = json_string_value(json_object_get(from, "problem")),
+		   *file = json_string_value(json_object_get(from, "file"));
 	const json_t *units = json_object_get(from, "unit");
 
 	snprintf(to->name, sizeof(to->name), "%s", name && strlen(name) < sizeof(to->name) ? name : "");
 	snprintf(to->problem, sizeof(to->problem), "%s", problem ? problem : "");
 	to->gpu = json_is_true(json_object_get(from, "gpu"));
+	to->listed = file && *file;
 	to->units[0] = '\0';
 	for (size_t i = 0; i < json_array_size(units); i++) {
 		const size_t n = strlen(to->units);
@@ -85,32 +87,41 @@ static int parse(const struct buf *text, struct device_list *ret, struct err *e)
 	return 0;
 }
 
-int device_list_load(struct service *s, const char (*names)[DEVICE_NAME], unsigned n, const char *gpus,
-		     struct device_list *ret, struct err *e)
+int device_names_add(struct device_names *to, const char *name, struct err *e)
+{
+	void *more;
+
+	for (unsigned i = 0; i < to->n; i++)
+		if (!strcmp(to->name[i], name))
+			return 0;
+	more = realloc(to->name, ((size_t)to->n + 1) * sizeof(*to->name));
+	if (!more)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for devices");
+	to->name = more;
+	snprintf(to->name[to->n++], DEVICE_NAME, "%s", name);
+	return 0;
+}
+
+int device_list_load(struct service *s, const struct device_names *names, struct device_list *ret, struct err *e)
 {
 	static char program[] = "cloche-devices", folder[] = "--folder", list[] = "list";
-	char folders[1024], text[256], more[32][DEVICE_NAME], *argv[ARGS], *save = NULL;
+	AUTO_FREE char **argv = calloc(names->n + 2 * FOLDERS + 3ULL, sizeof(*argv));
+	char folders[1024], *save = NULL;
 	AUTO(buf_done) struct buf out = BUF_INIT(LIST_MAX);
-	unsigned argc = 0, k = 0;
+	unsigned argc = 0;
 	int r;
 
+	if (!argv)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for devices");
 	argv[argc++] = program;
 	snprintf(folders, sizeof(folders), "%s", s->o.cdi ? s->o.cdi : "/etc/cdi:/var/run/cdi");
-	for (char *at = strtok_r(folders, ":", &save); at && argc < 16; at = strtok_r(NULL, ":", &save)) {
+	for (char *at = strtok_r(folders, ":", &save); at && argc < 2 * FOLDERS; at = strtok_r(NULL, ":", &save)) {
 		argv[argc++] = folder;
 		argv[argc++] = at;
 	}
 	argv[argc++] = list;
-	for (unsigned i = 0; i < n && k < DEVICE_NAMES; i++)
-		memcpy(more[k++], names[i], DEVICE_NAME);
-	snprintf(text, sizeof(text), "%s", gpus);
-	for (char *at = strtok_r(text, ",", &save); at && k < ARRAY_LEN(more); at = strtok_r(NULL, ",", &save))
-		if (!strncmp(at, "GPU-", 4) || !strncmp(at, "MIG-", 4))
-			snprintf(more[k++], DEVICE_NAME, "nvidia.com/gpu=%.70s", at);
-	for (unsigned i = 0; i < k; i++)
-		if (more[i][0] != '/' && strchr(more[i], '/'))
-			argv[argc++] = more[i];
-	argv[argc] = NULL;
+	for (unsigned i = 0; i < names->n; i++)
+		argv[argc++] = names->name[i];
 	r = ask(&s->o, argv, &out, e);
 	return r < 0 ? r : parse(&out, ret, e);
 }

@@ -10,7 +10,7 @@ struct device_item {
 	/* the nodes that make it this one: "c195:0 c195:1", the same for other names of one GPU */
 	char units[DEVICE_UNITS];
 	char problem[200]; /* "": it can be used */
-	bool gpu;
+	bool gpu, listed; /* listed: of a specification, not another name of one */
 };
 
 struct device_list {
@@ -18,9 +18,20 @@ struct device_list {
 	unsigned n;
 };
 
-/* All that this machine has, and @names and the numbers or ids in @gpus, where they are names of something. Some milliseconds. */
-int device_list_load(struct service *s, const char (*names)[DEVICE_NAME], unsigned n, const char *gpus,
-		     struct device_list *ret, struct err *e);
+/* Each once. */
+struct device_names {
+	char (*name)[DEVICE_NAME];
+	unsigned n;
+};
+
+int device_names_add(struct device_names *to, const char *name, struct err *e);
+static inline void device_names_donep(struct device_names *d)
+{
+	free(d->name);
+}
+
+/* All that this machine has, and @names, where they are names of something. Some milliseconds. */
+int device_list_load(struct service *s, const struct device_names *names, struct device_list *ret, struct err *e);
 void device_list_done(struct device_list *l);
 static inline void device_list_donep(struct device_list *l)
 {

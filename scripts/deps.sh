@@ -18,7 +18,7 @@ for group in "$@"; do
 		linux-libc-dev-arm64-cross qemu-user qemu-system-x86 qemu-system-arm qemu-utils e2fsprogs bubblewrap \
 		git util-linux procps busybox-static mmdebstrap python3-pip python3-venv zsh fish patch curl openssl iproute2 \
 		python3-pandas python3-ipykernel python3-jupyter-client python3-matplotlib python3-pil redis-server redis-tools postgresql chromium tmux vim-tiny \
-		stress-ng libpython3.11-testsuite umoci buildah podman skopeo docker-registry ;;
+		stress-ng libpython3.11-testsuite umoci buildah podman skopeo docker-registry r-base-core ;;
 	vm) # What virtual machines take, with `make vm-kernel`.
 		case $(dpkg --print-architecture) in
 		arm64) set -- "$@" qemu-system-arm ;;

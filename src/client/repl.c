@@ -35,7 +35,7 @@ static const struct option options[] = {
 static const char help[] =
 	"usage: cloche repl [options] [LANGUAGE [SANDBOX]]\n"
 	"\n"
-	"Runs code as you type it, and keeps its variables: python (the default), javascript (js), typescript (ts), shell (sh).\n"
+	"Runs code as you type it, and keeps its variables: python (the default), javascript (js), typescript (ts), shell (sh), r.\n"
 	"Without SANDBOX it makes one, which is deleted at the end; options below say how. In a sandbox, it uses the context of\n"
 	"that language. Pictures are saved as files. Code in a pipe runs as well, without prompts.\n"
 	"\n"
@@ -572,6 +572,8 @@ static int set_language(struct repl *p, const char *text, struct err *e)
 		{ "shell", "shell", "$ ", "> " },
 		{ "bash", "shell", "$ ", "> " },
 		{ "sh", "shell", "$ ", "> " },
+		{ "r", "r", "> ", "+ " },
+		{ "R", "r", "> ", "+ " },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -582,7 +584,7 @@ static int set_language(struct repl *p, const char *text, struct err *e)
 			return 0;
 		}
 	return err_set(e, ERR_INVALID, -EINVAL,
-		       "no language '%.40s': python, javascript (js), typescript (ts) or shell (sh)", text);
+		       "no language '%.40s': python, javascript (js), typescript (ts), shell (sh) or r", text);
 }
 
 static int parse(struct args *a, struct repl *p, struct err *e)
@@ -665,6 +667,6 @@ const struct command cmd_repl = {
 	.options = options,
 	.more = want_options,
 	.complete = COMPLETE_WORDS,
-	.words = "python javascript typescript shell",
+	.words = "python javascript typescript shell r",
 	.run = run,
 };

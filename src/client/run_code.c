@@ -32,7 +32,7 @@ static const struct option options[] = {
 };
 
 static const char help[] =
-	"usage: cloche run --language python|javascript|typescript|shell [options] [FILE|-]\n"
+	"usage: cloche run --language python|javascript|typescript|shell|r [options] [FILE|-]\n"
 	"\n"
 	"Runs code from a file or stdin, by a daemon, in a sandbox of its own that ends with it. Prints its output, and the value\n"
 	"of the last expression. Exits with 0, 1 when the code fails, 124 at its timeout, 137 at a limit, 125 when cloche fails.\n"

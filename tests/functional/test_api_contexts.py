@@ -284,6 +284,30 @@ def test_an_image_without_the_interpreter_says_so(d, box):
     assert "python3" in r.json["error"]["message"] and [c["id"] for c in d.get(path(b)).json["contexts"]] == ["python", "javascript"]
     error(d.post(path(b, "javascript", "execute"), {"code": "1"}), 422, "refused")
     d.delete(f"/v1/sandboxes/{b}")
+    b = d.create(env={"PATH": "/tmp/bin"})["id"]
+    d.exec(b, "/bin/sh", "-c", "/bin/mkdir /tmp/bin; /bin/ln -s /bin/head /bin/chmod /bin/rm /tmp/bin")
+    r = d.post(path(b, "r", "execute"), {"code": "1"})
+    error(r, 422, "refused")
+    assert "there is no R" in r.json["error"]["message"] and "r-base-core" in r.json["error"]["remedy"], r
+    d.delete(f"/v1/sandboxes/{b}")
+
+
+def test_r_where_the_image_has_it(d, box):
+    """Debian's r-base-core, which the tests install."""
+    r = run(d, box, "r", "kept <- 5; data.frame(a = 1:2)")
+    assert r["verdict"]["cause"] == "ok" and r["results"][0]["data"] == {"a": [1, 2]} and r["results"][0]["is_main"], r
+    r = run(d, box, "R", "plot(kept)")
+    assert r["results"][0]["mime"]["image/png"].startswith("iVBOR") and r["error"] is None
+    assert d.get(path(box, "r")).json["language"] == "r"
+    r = run(d, box, "r", "Sys.sleep(60)", timeout=1)
+    assert (r["verdict"]["cause"], r["verdict"]["state"], text(run(d, box, "r", "kept"))) == ("timeout", "kept", ["[1] 5"])
+    r = run(d, box, "r", "tools::pskill(Sys.getpid(), 9)")
+    assert (r["verdict"]["cause"], r["verdict"]["state"]) == ("signaled", "lost")
+    assert run(d, box, "r", "kept")["error"]["value"] == "object 'kept' not found"
+    r = d.post("/v1/run", {"language": "r", "code": "write.csv(data.frame(a = 1), 'a.csv'); 6 * 7", "artifacts": True}, timeout=60)
+    assert text(r.json) == ["[1] 42"] and [a["path"] for a in r.json["artifacts"]] == ["a.csv"], r
+    error(d.post("/v1/run", {"language": "r", "code": "1", "packages": ["x"]}), 400, "invalid")
+    error(d.post(path(box), {"language": "julia"}), 400, "invalid")
 
 
 def test_restricted_python(d, box):

@@ -11,7 +11,7 @@ import { fromWire, toWire } from './wire.js';
 const MAX_EVENT = 64 * 1024 * 1024;
 
 // eslint-disable-next-line @typescript-eslint/ban-types
-export type Language = 'python' | 'javascript' | 'typescript' | 'shell' | 'js' | 'ts' | 'bash' | 'sh' | (string & {});
+export type Language = 'python' | 'javascript' | 'typescript' | 'shell' | 'js' | 'ts' | 'bash' | 'sh' | 'r' | (string & {});
 
 export interface ContextOptions extends CallOptions {
   /** Default: python. */

@@ -32,7 +32,7 @@ static const char *const from_etc[] = {
 	"bash_completion.d", "groff",	   "papersize",	   "libnl-3",	 "xdg/user-dirs.conf", "xdg/user-dirs.defaults",
 	"nanorc",	   "xml",	   "sgml",	   "glvnd",	"OpenCL",
 	"vulkan",	   "gtk-3.0",	   "chromium.d/README", "chromium.d/default-flags", "chromium.d/extensions",
-	"chromium.d/dev-shm", "matplotlibrc",
+	"chromium.d/dev-shm", "matplotlibrc", "R/Renviron", "R/ldpaths", "R/Makeconf", "R/repositories",
 };
 /* clang-format on */
 

@@ -1,8 +1,8 @@
 /*
- * cloche-shell-kernel: keeps the state of one shell context.
+ * cloche-shell-kernel: keeps the state of one shell context, or of one for R.
  *
  * Theory of operation: two processes, both of the sandbox's user. This one reads requests from descriptor 0, writes events to
- * descriptor 1 (docs/design/0019-interpreter.md), and has no privileges. The other is a shell that runs the cells; it keeps
+ * descriptor 1 (docs/design/0019-interpreter.md), and has no privileges. The other is a shell, or R, that runs the cells; it keeps
  * working folder, variables and functions. Its output comes through pipes. SIGINT interrupts a cell; the end of descriptor 0
  * ends both. The commands of cells run as the same user and can do as they please with either.
  */
@@ -14,6 +14,7 @@
 
 #include "base/json.h"
 #include "interpreter/shell/events.h"
+#include "interpreter/shell/r.h"
 #include "interpreter/shell/request.h"
 #include "interpreter/shell/session.h"
 
@@ -35,6 +36,8 @@ struct past {
 struct kernel {
 	struct events events;
 	struct session session;
+	bool is_r;
+	struct r r; /* if it is */
 	int requests, signals;
 	uint64_t count;
 	struct past past[HISTORY_MAX];
@@ -105,13 +108,14 @@ static int execute(struct kernel *k, const struct request *q, const char *id, st
 	past_add(k, q);
 	k->events.id = id;
 	k->events.sent = k->events.dropped = 0;
-	r = session_run(&k->session, q, k->signals, k->requests, &end, &status, e);
+	r = k->is_r ? r_run(&k->r, q, k->signals, k->requests, &end, e) :
+		      session_run(&k->session, q, k->signals, k->requests, &end, &status, e);
 	k->events.id = "null";
 	if (r < 0)
 		return -EIO; /* a context needs a shell */
 	if (end == SESSION_HUNG_UP)
 		return -EPIPE;
-	if ((end != SESSION_DONE || status) && send_error(k, id, end, status) < 0)
+	if ((end != SESSION_DONE || status) && end != SESSION_FAILED && send_error(k, id, end, status) < 0)
 		return -EPIPE;
 	events_open(&j, "end", id);
 	jout_str(&j, "status", end != SESSION_DONE || status ? "error" : "ok");
@@ -255,6 +259,8 @@ static int start(struct kernel *k, const struct request *q, struct err *e)
 		return err_set(e, ERR_INVALID, -EINVAL, "restrict is for Python contexts only");
 	if (q->output_max != UINT64_MAX && (!q->output_max || q->output_max > GIB))
 		return err_set(e, ERR_INVALID, -EINVAL, "output_max must be from 1 to %llu", GIB);
+	if (q->result_max != UINT64_MAX && (!q->result_max || q->result_max > GIB))
+		return err_set(e, ERR_INVALID, -EINVAL, "result_max must be from 1 to %llu", GIB);
 	if (q->cwd && chdir(q->cwd) < 0)
 		return err_set(e, ERR_INVALID, -EINVAL, "cwd: %.100s: %s", q->cwd, strerror(errno));
 	for (size_t i = 0; i < q->env_count; i++) {
@@ -268,8 +274,10 @@ static int start(struct kernel *k, const struct request *q, struct err *e)
 	if (q->cwd)
 		free(TAKE_PTR(k->session.folder));
 	/* A new shell has the settings; one that has run cells would lose its variables, so it is started before them only. */
+	if (k->is_r && q->result_max != UINT64_MAX)
+		k->r.result_max = q->result_max;
 	if (k->count == 0 || q->cwd || q->env_count)
-		return session_start(&k->session, e) < 0 ? -EIO : 0;
+		return (k->is_r ? r_start(&k->r, e) : session_start(&k->session, e)) < 0 ? -EIO : 0;
 	return 0;
 }
 
@@ -286,6 +294,8 @@ static int reply(struct kernel *k, const struct request *q, const char *id, stru
 		r = history(k, q, &j);
 	else if (!q->code || strlen(q->code) != q->code_len)
 		r = err_set(e, ERR_INVALID, -EINVAL, "code must be a string without NULs");
+	else if (k->is_r)
+		r = r_ask(&k->r, q->type, q, &j, e);
 	else if (!strcmp(q->type, "complete"))
 		r = complete(k, q, &j, e);
 	else if (!strcmp(q->type, "inspect"))
@@ -344,7 +354,9 @@ static int wait_for_request(struct kernel *k)
 		}
 		if (session_drain(&k->session) < 0)
 			return -EPIPE;
-		if ((p[2].revents | p[3].revents) & POLLHUP && session_start(&k->session, &(struct err){ 0 }) < 0)
+		if (k->is_r && (p[2].revents | p[3].revents) & POLLHUP)
+			r_die(&k->r);
+		else if ((p[2].revents | p[3].revents) & POLLHUP && session_start(&k->session, &(struct err){ 0 }) < 0)
 			return -EIO;
 		if (p[0].revents)
 			return 0;
@@ -404,8 +416,8 @@ static int ready(struct kernel *k)
 	jout_object(&j, NULL);
 	jout_str(&j, "type", "ready");
 	jout_u64(&j, "protocol", 1);
-	jout_str(&j, "language", "shell");
-	jout_str(&j, "version", strrchr(k->session.shell, '/') + 1);
+	jout_str(&j, "language", k->is_r ? "r" : "shell");
+	jout_str(&j, "version", k->is_r ? "" : strrchr(k->session.shell, '/') + 1);
 	jout_i64(&j, "pid", getpid());
 	return events_send(&k->events, &j);
 }
@@ -421,7 +433,7 @@ static int high_copy(int fd)
 	return high;
 }
 
-/* --remove: its file is needed no more, for it was put there to be started once. */
+/* [--remove] [r]: its file is needed no more, for it was put there to be started once. */
 int main(int argc, char **argv)
 {
 	static struct kernel k;
@@ -445,12 +457,17 @@ int main(int argc, char **argv)
 	sigaddset(&mask, SIGINT);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
 	k.signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (k.signals < 0 || session_init(&k.session, &k.events, &e) < 0) {
+	k.is_r = argc > 1 && !strcmp(argv[argc - 1], "r");
+	if (k.signals < 0 ||
+	    (k.is_r ? r_init(&k.r, &k.session, &k.events, &e) : session_init(&k.session, &k.events, &e)) < 0) {
 		dprintf(2, "cloche-shell-kernel: %s\n", e.msg);
 		return 70;
 	}
 	status = ready(&k) < 0 ? 0 : serve(&k);
-	session_done(&k.session);
+	if (k.is_r)
+		r_done(&k.r);
+	else
+		session_done(&k.session);
 	while (k.past_count)
 		past_drop(&k);
 	return status;

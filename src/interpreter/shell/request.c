@@ -368,3 +368,14 @@ void request_done(struct request *q)
 	free(q->cwd);
 	*q = (struct request){ 0 };
 }
+
+bool request_is_json(const char *data, size_t len)
+{
+	struct err e = { 0 };
+	struct reader j = { .at = data, .end = data + len, .e = &e };
+
+	if (!len || !utf8_valid(data, len) || skip_value(&j, 1) < 0)
+		return false;
+	skip_space(&j);
+	return j.at == j.end;
+}

@@ -35,3 +35,4 @@ struct request {
  */
 int request_read(struct request *r, const char *data, size_t len, struct err *e);
 void request_done(struct request *r);
+bool request_is_json(const char *data, size_t len); /* one value, and UTF-8 */

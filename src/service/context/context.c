@@ -155,7 +155,7 @@ struct context *context_find(struct sandbox *b, const char *id, struct err *e)
 		err_set(e, WHY_CONTEXT_MISSING, -ENOENT, "no context '%.64s' in this sandbox", id);
 		err_remedy(
 			e,
-			"GET …/contexts lists them; the default ones are called python, javascript, typescript and shell");
+			"GET …/contexts lists them; the default ones are called python, javascript, typescript, shell and r");
 		return NULL;
 	}
 	c = context_by_id(b, context_language_name(l));

@@ -16,9 +16,9 @@
 #include "base/json.h"
 #include "service/sandbox/sandbox.h"
 
-enum context_language { CONTEXT_PYTHON, CONTEXT_JAVASCRIPT, CONTEXT_TYPESCRIPT, CONTEXT_SHELL };
-#define CONTEXT_LANGUAGES 4U
-#define CONTEXT_NAMES "python, javascript (js), typescript (ts) or shell (bash, sh)"
+enum context_language { CONTEXT_PYTHON, CONTEXT_JAVASCRIPT, CONTEXT_TYPESCRIPT, CONTEXT_SHELL, CONTEXT_R };
+#define CONTEXT_LANGUAGES 5U
+#define CONTEXT_NAMES "python, javascript (js), typescript (ts), shell (bash, sh) or r"
 #define CONTEXTS_MAX 32U /* of one sandbox, the default ones included */
 #define CONTEXT_QUEUE_MAX 64U /* calls that wait for one context */
 #define CONTEXT_CODE_MAX (32U * 1024U * 1024U)

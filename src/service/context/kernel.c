@@ -66,7 +66,7 @@ static const char shell_boot[] =
 	"for d in /tmp /dev/shm /var/tmp \"$HOME\" .; do\n"
 	"f=$d/.cloche-shell-kernel-$$\n"
 	"if (: >\"$f\") 2>/dev/null && chmod 700 \"$f\" && test -x \"$f\"; then\n"
-	"head -c \"$0\" >\"$f\" && exec \"$f\" --remove\n"
+	"head -c \"$0\" >\"$f\" && exec \"$f\" --remove $1\n"
 	"fi\n"
 	"rm -f \"$f\" 2>/dev/null\n"
 	"done\n"
@@ -122,11 +122,13 @@ static int boot(const struct context *c, json_t **ret_cmd, struct buf *first, st
 		r = buf_add(&source, node_source, sizeof(node_source) - 1);
 		break;
 	case CONTEXT_SHELL:
+	case CONTEXT_R: /* the same program runs R */
 		r = shell_program(c, first, e);
 		if (r < 0)
 			return r;
 		snprintf(size, sizeof(size), "%zu", first->len);
-		*ret_cmd = json_pack("[s,s,s,s]", "/bin/sh", "-c", shell_boot, size);
+		*ret_cmd = json_pack("[s,s,s,s,s*]", "/bin/sh", "-c", shell_boot, size,
+				     c->spec->language == CONTEXT_R ? "r" : NULL);
 		break;
 	}
 	if (r == 0 && source.len)
@@ -327,6 +329,8 @@ static void fail_start(struct context *c, struct exec *x)
 	}
 	if (c->spec->language == CONTEXT_SHELL)
 		err_remedy(&e, "a shell context needs /bin/sh and `head` in the image");
+	else if (c->spec->language == CONTEXT_R)
+		err_remedy(&e, "an R context needs R, /bin/sh and `head` in the image (Debian: r-base-core)");
 	else
 		err_remedy(&e, "a %s context needs %s in the image", language,
 			   c->spec->language == CONTEXT_PYTHON ? "python3 (3.9 or later)" :

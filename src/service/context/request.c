@@ -14,7 +14,8 @@ static const struct {
 	enum context_language language;
 } names[] = {
 	{ "python", CONTEXT_PYTHON },	  { "javascript", CONTEXT_JAVASCRIPT }, { "typescript", CONTEXT_TYPESCRIPT },
-	{ "shell", CONTEXT_SHELL },	  { "js", CONTEXT_JAVASCRIPT },		{ "ts", CONTEXT_TYPESCRIPT },
+	{ "shell", CONTEXT_SHELL },	  { "r", CONTEXT_R },
+	{ "js", CONTEXT_JAVASCRIPT },	  { "ts", CONTEXT_TYPESCRIPT },
 	{ "bash", CONTEXT_SHELL },	  { "sh", CONTEXT_SHELL },		{ "py", CONTEXT_PYTHON },
 	{ "python3", CONTEXT_PYTHON },	  { "node", CONTEXT_JAVASCRIPT },
 };

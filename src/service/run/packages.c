@@ -45,7 +45,7 @@ int packages_check(const json_t *packages, const char *language, struct err *e)
 	if (!json_is_array(packages) || json_array_size(packages) > PACKAGES_MAX)
 		return err_set(e, ERR_INVALID, -EINVAL, "'packages' must be an array of at most %u names",
 			       PACKAGES_MAX);
-	if (json_array_size(packages) && !strcmp(language, "shell"))
+	if (json_array_size(packages) && (!strcmp(language, "shell") || !strcmp(language, "r")))
 		return err_set(e, ERR_INVALID, -EINVAL, "'packages' are for python, javascript and typescript");
 	for (size_t i = 0; i < json_array_size(packages); i++) {
 		const char *text = json_string_value(json_array_get(packages, i));

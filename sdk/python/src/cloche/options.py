@@ -40,7 +40,7 @@ BuildContext = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, Bina
 ImageFormat = Literal["auto", "image", "rootfs"]
 
 #: Of a context; others that the server has are fine as well.
-Language = Union[Literal["python", "javascript", "typescript", "shell", "js", "ts", "bash", "sh"], str]
+Language = Union[Literal["python", "javascript", "typescript", "shell", "js", "ts", "bash", "sh", "r"], str]
 
 
 class Restrict(TypedDict, total=False):

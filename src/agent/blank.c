@@ -34,10 +34,10 @@
 
 #define QUEUE_BYTES 819200U /* the kernel's MQ_BYTES_MAX */
 
-/* An existing folder to put the base on; it is covered, then left behind by pivot_root. */
+/* An existing folder that the base is mounted on until pivot_root() leaves it behind. */
 #define STEPPING_STONE "/usr"
 
-/* The host made them all; the time namespace has still to be entered on older kernels. */
+/* The host has made all namespaces; on older kernels the agent still has to enter the time namespace. */
 static int enter_namespaces(void)
 {
 	unsigned major = 0, minor = 0;
@@ -116,7 +116,7 @@ static int cover(const char *with, const char *path)
 	return at == -ENOENT ? 0 : r;
 }
 
-/* The second call says all flags again: those it does not name would be lifted. */
+/* The second call repeats all flags: flags that it does not name would be removed. */
 static int cover_read_only(const char *path)
 {
 	int r = cover(path, path);
@@ -163,7 +163,7 @@ static int pivot(void)
 	return r;
 }
 
-/* What the message queues of a user may hold: the usual amount, whatever the host allows its own users. */
+/* Sets the usual limit for the message queues of a user, whatever the host's own limit is. */
 static int bound_queues(void)
 {
 	struct rlimit now;
@@ -202,7 +202,10 @@ static int lock_privileges(struct agent *a)
 	return 0;
 }
 
-/* Before it is covered: only the agent, and only until it has restored, chooses ids there. Missing, that is refused. */
+/*
+ * Opens /proc/sys/kernel before it is covered: the agent chooses ids of System V objects there until it has restored
+ * processes. If it is missing, such a restore is refused.
+ */
 static int open_sysctl(void)
 {
 	int fd = sys_openat(AT_FDCWD, STEPPING_STONE "/p/sys/kernel", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);

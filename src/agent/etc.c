@@ -15,9 +15,9 @@
 #define USER_ID 1000U
 
 struct etc_file {
-	const char *path, *name; /* in the root, in /etc */
-	const char *first; /* of a file that is not there or empty */
-	const char *line; /* of the user, whose name is missing in front */
+	const char *path, *name; /* ->path: from the root; ->name: in /etc */
+	const char *first; /* first line of a file that does not exist or is empty */
+	const char *line; /* the user's line without the name in front */
 };
 
 static const struct etc_file files[] = {
@@ -60,7 +60,7 @@ static const char *free_name(const char *text, size_t len)
 	return NULL;
 }
 
-/* @text, of @len bytes, is what is there now. */
+/* Adds the user's line to a file whose content is @text, of @len bytes. */
 static int add_user(int etc, const struct etc_file *f, const char *text, size_t len)
 {
 	const char *name = free_name(text, len);

@@ -20,12 +20,12 @@
 #define OLD_PRIVATE (1UL << 18)
 #define READ_ONLY (OLD_RDONLY | OLD_NOSUID | OLD_NODEV | OLD_NOEXEC)
 
-#define PLACE "/c" /* of the base, until the image is there */
+#define PLACE "/c" /* where groups are mounted in the base, until the image is attached */
 #define HOST "/sys/fs/cgroup/"
 #define FILE "/tasks"
 #define EVENTS "/sys/fs/cgroup/memory.events"
 
-/* Whether the names from @list up to @end, with commas between them, have @name. */
+/* Whether the list of names from @list up to @end, separated by commas, contains @name. */
 static bool has_name(const char *list, const char *end, const char *name)
 {
 	while (list < end) {
@@ -107,7 +107,7 @@ static int mount_controller(const char *base, const char *name, const char *from
 	return sys_mount("cgroup", path, "cgroup", READ_ONLY, all);
 }
 
-/* The host does not let us: then there is nothing to see. Anything else is a failure. */
+/* Whether the error means that the host does not allow it: then no groups are shown. Other errors are failures. */
 static bool is_refusal(int r)
 {
 	return r == -EPERM || r == -EACCES || r == -ENODEV || r == -EBUSY || r == -EINVAL || r == -ENOENT;

@@ -14,7 +14,7 @@
 #define SIZE_MAX_KNOWN 65536
 #define LOCALHOST "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 
-/* As a word of its own. */
+/* Whether @text has @name as a whole word. */
 static bool has_name(const char *text, const char *name)
 {
 	const size_t n = strlen(name);
@@ -30,7 +30,7 @@ static int open_hosts(int root, uint64_t flags)
 	const struct open_how how = {
 		.flags = flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
 		.mode = flags & O_CREAT ? 0644 : 0,
-		/* What is mounted there is the caller's own. */
+		/* A file that is mounted there was chosen by the caller. */
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
 	};
 

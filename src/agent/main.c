@@ -33,9 +33,11 @@
 
 #define SMALL 4096
 #define ROOM_MS 5000 /* a host that does not read for so long is no host */
-#define LATE_READS 1024 /* of a socket that is to be left for another */
+#define LATE_READS 1024 /* reads from a socket that is left for a new one, at most */
 
-/* Bytes and descriptors that arrived and are not yet served. Frames beyond SMALL get a buffer of their own. */
+/*
+ * Bytes and descriptors that have arrived and are not served yet. A frame larger than SMALL gets a buffer of its own.
+ */
 struct inbox {
 	uint8_t small[SMALL];
 	uint8_t *data;
@@ -44,11 +46,12 @@ struct inbox {
 	size_t nfds;
 };
 
-/* The connection to the host. Not in struct agent: whatever sends needs it. */
+/* The connection to the host. It is not in struct agent, because every function that sends needs it. */
 static struct {
-	bool kept; /* it may end */
-	const struct table *table; /* KEEP has come. One that came ahead: as soon as this says so */
-	bool gone; /* it has: nothing to read or write */
+	bool kept; /* KEEP is in effect: the connection may end without ending the agent */
+	/* the table of a KEEP that came ahead, which takes effect as soon as the table says so */
+	const struct table *table;
+	bool gone; /* the connection has ended: there is nothing to read or write */
 	bool mute; /* the host does not read any more; frames that it sent before can still be read */
 } ctl;
 
@@ -63,7 +66,7 @@ static bool kept(void)
 	return ctl.kept;
 }
 
-/* Its place stays taken: what arrives next must not land there. */
+/* The descriptor's place stays taken, so that no descriptor that arrives next gets it. */
 static void hang_up(void)
 {
 	if (!kept() || sys_dup3(0, AGENT_CTL, O_CLOEXEC) < 0)
@@ -172,7 +175,7 @@ static void serve_setup(struct agent *a, const struct frame *f, const int *fds)
 	agent_send(FRAME_UP, 0, out, s.flags & FRAME_SETUP_FRESH ? 4 : 0, NULL, 0);
 }
 
-/* Not our host. Without KEEP there is no other. */
+/* The other end is not our host. Without KEEP there can be no other host, so the agent ends. */
 static void nonsense(void)
 {
 	if (!kept())
@@ -180,7 +183,7 @@ static void nonsense(void)
 	hang_up();
 }
 
-/* Puts what a host that comes back will ask for where it knows to look. */
+/* Moves the descriptors that a later host takes to their fixed places. */
 static void serve_keep(struct agent *a, const struct frame *f, const int *fds)
 {
 	const bool known = f->nfds == FRAME_KEEP_FDS || f->nfds == FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS;
@@ -252,7 +255,7 @@ static void serve_signal(struct agent *a, const struct frame *f)
 	for (size_t i = 0; i < a->top; i++) {
 		if (!a->execs[i].pid || a->execs[i].id != f->id)
 			continue;
-		/* One that has just been cloned does not lead a group so far. */
+		/* A process that was just cloned may not lead a group yet, so it is signalled by its id. */
 		if (scope != FRAME_SCOPE_GROUP || kill(-a->execs[i].pid, (int)sig) < 0)
 			kill(a->execs[i].pid, (int)sig);
 	}
@@ -319,7 +322,7 @@ static void shrink(struct inbox *in)
 	in->size = SMALL;
 }
 
-/* Forgets what came, as a whole or in part. */
+/* Drops all bytes and descriptors in the inbox. */
 static void empty(struct inbox *in)
 {
 	fd_close_many(in->fds, in->nfds);
@@ -394,7 +397,7 @@ static void receive(struct agent *a, struct inbox *in)
 		    ARRAY_LEN(in->fds) - in->nfds, &got);
 	if (n <= 0) {
 		if (!kept())
-			_exit(0); /* the host is gone, and everything here goes with us */
+			_exit(0); /* the host is gone: the kernel ends all processes of the sandbox with this one */
 		hang_up();
 		empty(in);
 		return;
@@ -404,7 +407,7 @@ static void receive(struct agent *a, struct inbox *in)
 	drain(a, in);
 }
 
-/* What the last host said before it went still counts. */
+/* Serves what the last host had sent before its connection ended. */
 static void finish(struct agent *a, struct inbox *in)
 {
 	struct pollfd p = { .fd = AGENT_CTL, .events = POLLIN };
@@ -432,7 +435,7 @@ static void meet(struct agent *a, struct inbox *in)
 	fd_close_many(fds, nfds);
 }
 
-/* So that nothing else ever lands there: KEEP's come later. */
+/* Reserves the places of KEEP's descriptors, which come later, so that no other descriptor gets them. */
 static int reserve_places(void)
 {
 	int r = 0;
@@ -442,7 +445,10 @@ static int reserve_places(void)
 	return r < 0 ? r : 0;
 }
 
-/* Raw, since libc keeps some of the real-time ones to itself, and those may be inherited as ignored too. */
+/*
+ * Sets all signals to their default action, by raw system calls: libc reserves some real-time signals, which may be
+ * inherited as ignored, too.
+ */
 static void default_signals(void)
 {
 	static const uint64_t none[4]; /* the kernel's struct: default action, no flags, no mask */
@@ -466,7 +472,10 @@ int main(int argc, char **argv)
 	a.groups = more && *more == ',' ? (uint32_t)strtoul(more + 1, &more, 10) : 0;
 	a.groups_at = more && *more == ',' ? more + 1 : "";
 	a.events = -1;
-	/* Or what makes a holder of it. What comes back is an agent like any other, and is called as one. */
+	/*
+	 * Or STASH_ARGUMENT: then this process becomes a holder (restore/stash.h), and only its copies, which are
+	 * agents, continue below.
+	 */
 	if (argc > 1 && !strcmp(argv[1], STASH_ARGUMENT)) {
 		a.stash = stash_serve(AGENT_CTL);
 		a.groups = a.stash->groups;
@@ -519,7 +528,7 @@ int main(int argc, char **argv)
 		if (poll(p, 3 + hosts, -1) < 0)
 			continue;
 		table_busy(&a);
-		/* First: what follows may close them. */
+		/* Warm processes are served first, since what follows may close their sockets. */
 		for (unsigned i = 0; i < hosts; i++)
 			if (p[3 + i].revents)
 				warm_listen(&a, warm[i]);

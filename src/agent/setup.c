@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #define DEFAULT_UID 1000U
-#define USUAL_NAME "sandbox" /* has a line in image `host` */
-#define IMAGE "/n" /* where it is attached until we enter it */
+#define USUAL_NAME "sandbox" /* this user has a line in the files of image `host` */
+#define IMAGE "/n" /* where the image is attached until the agent enters it */
 #define IN_ROOT (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
 
 static int open_in(int root, const char *path, uint64_t resolve)
@@ -27,8 +27,8 @@ static int open_in(int root, const char *path, uint64_t resolve)
 }
 
 /*
- * Opens exactly this place: no link in the path, and no other spelling of it. -ENOENT when that is unknown; then
- * make_path() resolves it.
+ * Opens @path if it contains no link and no other spelling of itself. -ENOENT: that is not certain, and make_path() has
+ * to resolve it.
  */
 static int open_exact(int root, const char *path)
 {
@@ -138,7 +138,7 @@ static int real_path(int root, int at, char *ret, size_t size)
 	return 0;
 }
 
-/* What the user lacks to go through a folder. */
+/* The permission bit that the user lacks to pass through a folder, or 0. */
 static unsigned search_bit(const struct stat *st, uint32_t uid, uint32_t gid)
 {
 	const unsigned bit = st->st_uid == uid ? 0100 : st->st_gid == gid ? 0010 : 0001;
@@ -164,7 +164,7 @@ static int open_way(int root, int at, const struct frame_setup *s)
 		*p = '\0';
 		dir = open_in(root, path + 1, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV);
 		if (dir == -EXDEV)
-			return 0; /* what is below another mount is that one's */
+			return 0; /* folders of another mount are left alone */
 		if (dir < 0 || fstat(dir, &st) < 0)
 			return dir < 0 ? dir : -errno;
 		if (!search_bit(&st, s->uid, s->gid))
@@ -206,8 +206,8 @@ static int attach_one(int root, uint8_t kind, const char *target, int mnt, const
 			return 0;
 	} else {
 		/*
-		 * Nearly always it is there, and where it says: then nothing has to be made and no link can have led
-		 * astray.
+		 * Nearly always the target exists at exactly this path. Then nothing has to be made, and no link was
+		 * followed.
 		 */
 		at = open_exact(root, target);
 		if (at == -ENOENT) {
@@ -231,16 +231,16 @@ int setup_premounts(const struct agent *a, const struct frame_mounts *m, const i
 			r = mount_attach(fds[*which], "/k", a->cookie);
 			continue;
 		}
-		/* No foreign files are mounted here yet, so a path leads where it says. */
+		/* Nothing of the image is mounted here yet, so no link can lead a path elsewhere. */
 		r = mount_attach(fds[*which], m->mount[*which].target, a->cookie);
-		/* What this kernel's /proc does not have needs no truth. */
+		/* A file that this kernel's /proc does not have need not be covered. */
 		if (r == -ENOENT)
 			r = 0;
 	}
 	return r;
 }
 
-/* Into what is /sys now: there may be one for another number of processors on top of the first. */
+/* Moves the groups into the uppermost mount on /sys: there may be a second one, for another number of processors. */
 static int attach_groups(const struct agent *a, int root)
 {
 	AUTO_CLOSE int sys = open_in(root, "sys", RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
@@ -261,7 +261,7 @@ static int enter_root(uint64_t cookie)
 	return r;
 }
 
-/* Programs take it for granted; not every image has one. */
+/* Makes /tmp if the image has none, since programs expect it. */
 static int make_tmp(void)
 {
 	AUTO_CLOSE int dir = -1;
@@ -384,7 +384,7 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	r = sys_sethostname(s->hostname, strlen(s->hostname), a->cookie);
 	if (r < 0)
 		return r;
-	/* What an image has there, or a disk that is full, is no reason not to start. */
+	/* Unexpected files in the image, or a full disk, do not prevent the start. */
 	if (s->flags & FRAME_SETUP_ETC)
 		(void)etc_make();
 	if (s->flags & (FRAME_SETUP_ETC | FRAME_SETUP_HOSTS) ||

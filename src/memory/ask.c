@@ -17,9 +17,9 @@
 #define PR_GET_MDWE 66
 #endif
 #define TIMERS_MAX 32U
-#define CHILDREN_ONCE 64U /* asked for in one go */
+#define CHILDREN_ONCE 64U /* children that are asked for in one round of calls */
 
-struct asked { /* numbers of calls */
+struct asked { /* the number of each call in struct inject */
 	size_t brk, dumpable, mdwe, pkey, subreaper, itimer[3], sigaction[64], timer[TIMERS_MAX];
 	size_t altstack, tid, setting[MEM_SETTINGS_MAX], barriers, barrier[MEM_BARRIERS];
 	struct mem_timer list[TIMERS_MAX];
@@ -32,7 +32,7 @@ static uint64_t asked_signals(const struct proc *p)
 	return (p->caught | 1ULL << (SIGCHLD - 1)) & ~(1ULL << (SIGKILL - 1) | 1ULL << (SIGSTOP - 1));
 }
 
-/* Its own tid as host's; inside it is another. */
+/* The id, as seen inside, of the thread with the host id @host. */
 static uint32_t tid_inside(const struct proc *p, long host)
 {
 	for (size_t i = 0; i < p->n_threads; i++)
@@ -79,7 +79,7 @@ static int list_timers(const struct proc *p, struct asked *a, struct err *e)
 static void add_process(const struct proc *p, struct inject *j, struct asked *a)
 {
 	uint64_t signals = asked_signals(p);
-	const struct call first_key = pkey_question(1); /* lower ones are given first */
+	const struct call first_key = pkey_question(1); /* the kernel gives lower keys first */
 
 	a->brk = inject_add(j, &(struct call){ SYS_brk, { 0 }, 0 }, -1, 0);
 	a->dumpable = inject_add(j, &(struct call){ SYS_prctl, { PR_GET_DUMPABLE }, 0 }, -1, 0);
@@ -105,7 +105,7 @@ static void add_process(const struct proc *p, struct inject *j, struct asked *a)
 		a->timer[i] = inject_add(j, &(struct call){ SYS_timer_gettime, { a->list[i].id }, 0 }, 1, 32);
 }
 
-/* The first call that failed, as an error. */
+/* Reports the first call that failed. */
 static int failed(const struct proc *p, const struct inject *j, struct err *e)
 {
 	for (size_t i = 0; i < j->n; i++)
@@ -135,8 +135,9 @@ static int take_process(struct dump *d, struct proc *p, const struct inject *j, 
 
 		memcpy(t, inject_answer(j, a->itimer[i]), 32);
 		/*
-		 * Its signal waits to be taken, and only that would set it again: it is as good as due. Those of CPU time set themselves:
-		 * such a one was stopped.
+		 * An interval timer without time left has expired, and its signal is pending: only taking the signal
+		 * would set it again, so it counts as due. Timers of CPU time set themselves again: such a timer
+		 * without time left was stopped.
 		 */
 		if (i == ITIMER_REAL && (t[0] || t[1]) && !t[2] && !t[3])
 			t[3] = 1;
@@ -274,7 +275,10 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 		p->asked = clock_mono_ns();
 	}
 	r = inject_run(p, t, j, e);
-	/* What a process has taken from itself must not come back; kernels before 6.3 know nothing of it. */
+	/*
+	 * A process that has given up writable code (PR_SET_MDWE) must not get it back. Kernels before 6.3 do not have
+	 * it.
+	 */
 	if (r == 0 && at == 0 && j->result[a->mdwe] > 0)
 		r = proc_refuse(p, e, "allows itself no memory that is written and run (PR_SET_MDWE)");
 	if (r == 0 && p->locks_all)
@@ -292,7 +296,7 @@ static int ask(struct dump *d, struct proc *p, size_t at, struct err *e)
 	if (r < 0)
 		return r;
 	memcpy(t->rec.altstack, inject_answer(j, a->altstack), 24);
-	t->rec.altstack[1] &= UINT32_MAX; /* an int and padding */
+	t->rec.altstack[1] &= UINT32_MAX; /* the flags are an int, with padding behind it */
 	memcpy(&t->rec.tid_address, inject_answer(j, a->tid), 8);
 	r = at == 0 ? take_process(d, p, j, a, e) : 0;
 	return r == 0 && at == 0 && p->keyed ? pkey_ask(p, e) : r;

@@ -15,9 +15,9 @@ struct base {
 		const uint8_t *data;
 		uint64_t len;
 	} pages[MEM_PAGE_FILES];
-	/* Where the last page was found: the next one is likely beside it. */
+	/* Position of the last page that was found: the next one is probably near it. */
 	const struct mem_proc *of;
-	uint32_t vma, run; /* within ->of, within that */
+	uint32_t vma, run; /* index of a mapping of ->of, and of a run of that mapping */
 };
 
 static const void *map_file(int fd, uint64_t max, uint64_t *ret_len)
@@ -70,7 +70,7 @@ const struct mem_proc *base_proc(const struct dump *d, const struct proc *p)
 	return NULL;
 }
 
-/* The first mapping that ends behind @at, and in it the first such run. */
+/* Sets the position to the first mapping that ends after @at, and to its first run that ends after @at. */
 static void seek(struct base *b, const struct mem_proc *of, uint64_t at)
 {
 	uint32_t low = 0, high = of->vma.n;

@@ -1,6 +1,7 @@
 /*
- * What a hostile process could make us do, if it found a hole in us, is less by this: no programs, no processes, no
- * network, no mounts, no changes to files by name. Reading others, and writing what is open, is our work.
+ * Limits what a hostile process could do with a hole in cloche-dump: it can start no program or process, reach no
+ * network, make no mount and change no file by name. Reading other processes and writing to open files stay possible,
+ * since they are its work.
  */
 #include "memory/confine.h"
 #include "base/base.h"
@@ -17,7 +18,7 @@
 #define ARCH AUDIT_ARCH_X86_64
 #endif
 
-/* Old forms that aarch64 never had. */
+/* Older system calls that aarch64 does not have. */
 #ifdef SYS_fork
 #define OLD                                                                                                            \
 	SYS_fork, SYS_vfork, SYS_rename, SYS_unlink, SYS_rmdir, SYS_mkdir, SYS_link, SYS_symlink, SYS_chmod,           \
@@ -56,7 +57,7 @@ int confine(struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(refused); i++)
 		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused[i],
 							 (uint8_t)(ARRAY_LEN(refused) - i + 1), 0);
-	/* x32's numbers would be others for the same calls */
+	/* the x32 ABI has other numbers for the same calls */
 	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000U, 1, 0);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);

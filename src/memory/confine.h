@@ -1,5 +1,5 @@
 #pragma once
 #include "base/err.h"
 
-/* For good, after the last privilege was given up. Needs no_new_privs. */
+/* Installs the filter, which cannot be removed. Call it after the last privilege was given up. Needs no_new_privs. */
 int confine(struct err *e);

@@ -30,15 +30,15 @@ struct scan_arg {
 
 #define PIECES 256U
 
-/* Where the copying of one mapping is. */
+/* State of copying one mapping. */
 struct copy {
 	struct dump *d;
 	struct proc *p;
 	const struct vma *v;
 	struct mem_range *run;
-	pid_t pid; /* the process that is read */
-	int mem; /* its memory */
-	const struct mem_proc *base; /* what it had when it was restored, or NULL */
+	pid_t pid; /* the process whose memory is read */
+	int mem; /* its /proc/PID/mem */
+	const struct mem_proc *base; /* the process's record in the base image, or NULL */
 	struct iovec piece[PIECES];
 	size_t pieces, pages;
 };
@@ -62,8 +62,8 @@ static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err 
 	size_t at = 0;
 
 	/*
-	 * That call pins pages, for which the kernel gives a process its own copy of each that it shares since a fork: the
-	 * sandbox would pay for them, and its limit could end it.
+	 * process_vm_readv() pins pages. Of a page that a process shares with another since a fork, the kernel then
+	 * makes a copy of its own: it would be charged to the sandbox, whose limit could end it.
 	 */
 	if (c->p->copy || c->v->cow)
 		n = read_pieces(c, to);
@@ -83,7 +83,7 @@ static int read_bytes(const struct copy *c, uint8_t *to, size_t len, struct err 
 	return 0;
 }
 
-/* A page of zeros in anonymous memory is what a page that is not there is. */
+/* In anonymous memory, a page of zeros need not be stored: a page that is missing reads as zeros. */
 static int take_piece(struct copy *c, uint64_t start, size_t n, uint8_t *page, uint8_t **to, uint64_t *off,
 		      struct err *e)
 {
@@ -172,7 +172,7 @@ static int by_scan(struct copy *c, int pagemap, struct err *e)
 	};
 	int r = 0;
 
-	if (c->v->kind != MEM_VMA_ANON) /* the page of zeros is not what a file has */
+	if (c->v->kind != MEM_VMA_ANON) /* in a mapping of a file, a missing page would show the file */
 		a.inverted = a.mask = SCAN_FILE;
 	if (c->v->guards) {
 		a.inverted |= SCAN_GUARD;
@@ -250,7 +250,7 @@ static int add_record(struct dump *d, struct proc *p, const struct vma *v, uint3
 	return r;
 }
 
-/* What is read: the process, or the fork that is read instead of it. */
+/* Whose memory is read: the process's, or that of its fork. */
 struct source {
 	pid_t pid;
 	int mem, pagemap;
@@ -288,7 +288,10 @@ static int copy_content(struct dump *d, struct proc *p, const struct vma *v, con
 
 static bool has_content(const struct vma *v)
 {
-	/* What the kernel may drop at any moment is dropped: two copies must not draw from the same random state. */
+	/*
+	 * Memory that the kernel may drop (MAP_DROPPABLE) is left out: it holds random state, which two copies must not
+	 * share.
+	 */
 	return (v->kind == MEM_VMA_ANON && !(v->flags & MEM_VMA_DROPPABLE)) || v->kind == MEM_VMA_FILE ||
 	       v->kind == MEM_VMA_OBJECT;
 }

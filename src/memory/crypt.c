@@ -22,7 +22,7 @@ static int add_key(int dir, const uint8_t key[CRYPT_KEY], uint8_t ret_id[16])
 	return r < 0 ? r : 0;
 }
 
-/* Whether it can is known only when one is made. */
+/* Only making an encrypted folder shows whether the file system can do it. */
 static int try_folder(int dir, const struct crypt *c)
 {
 	static const char name[] = ".crypt-trial";
@@ -30,7 +30,7 @@ static int try_folder(int dir, const struct crypt *c)
 	int r = sys_mkdirat(dir, name, 0700);
 
 	if (r == -EEXIST)
-		r = 0; /* of one that died */
+		r = 0; /* left by a process that died */
 	if (r == 0)
 		r = fd = sys_openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (r >= 0)
@@ -65,7 +65,8 @@ void crypt_close(struct crypt *c, int dir)
 		struct fscrypt_remove_key_arg a = { .key_spec.type = FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER };
 
 		memcpy(a.key_spec.u.identifier, c->id[--c->n], sizeof(c->id[0]));
-		(void)sys_ioctl(dir, FS_IOC_REMOVE_ENCRYPTION_KEY, &a); /* what is in use stays open until it is not */
+		/* files that are in use stay readable until they are closed */
+		(void)sys_ioctl(dir, FS_IOC_REMOVE_ENCRYPTION_KEY, &a);
 	}
 }
 

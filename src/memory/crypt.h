@@ -14,9 +14,9 @@
 #define CRYPT_KEY 32U
 #define CRYPT_KEYS_MAX 4U
 
-struct crypt { /* zeros: nothing is encrypted */
-	unsigned n; /* keys */
-	uint8_t id[CRYPT_KEYS_MAX][16]; /* as the kernel calls them; the first is for new folders */
+struct crypt { /* All zeros: nothing is encrypted. */
+	unsigned n; /* number of keys */
+	uint8_t id[CRYPT_KEYS_MAX][16]; /* the kernel's names of the keys; the first key is for new folders */
 };
 
 /*
@@ -26,5 +26,5 @@ struct crypt { /* zeros: nothing is encrypted */
 int crypt_open(int dir, const uint8_t (*key)[CRYPT_KEY], unsigned n, struct crypt *ret, struct err *e);
 /* Removes the keys from the kernel: files that no process has open cannot be read any more. */
 void crypt_close(struct crypt *c, int dir);
-int crypt_folder(const struct crypt *c, int folder); /* an empty one. 0, or -errno */
-bool crypt_locked(int dir, const char *name); /* that folder is encrypted, and its key is not here */
+int crypt_folder(const struct crypt *c, int folder); /* encrypts an empty folder; 0 or -errno */
+bool crypt_locked(int dir, const char *name); /* whether the folder @name is encrypted, and its key is not available */

@@ -67,7 +67,7 @@ static int list_numbers(const struct proc *p, uint32_t **ret, size_t *ret_n, str
 	return 0;
 }
 
-/* In which order the kernel has two open files of the same inode: -1, 0: they are one, 1. Negative errno below that. */
+/* The kernel's order (kcmp) of two open files of the same inode: -1 or 1; 0: they are the same. Below -1: -errno. */
 static int order(const struct object *o, const struct opened *x, struct err *e)
 {
 	int r;
@@ -86,8 +86,8 @@ static int order(const struct object *o, const struct opened *x, struct err *e)
 }
 
 /*
- * 1 and its number, 0: not seen yet, and where it belongs among those that were (d->by_file). A program may have thousands of one
- * inode: all of its eventfds and the like are.
+ * Searches for an open file. 1: it has an object, whose number is returned. 0: it is new, and belongs at this place of
+ * d->by_file. A program may have thousands of open files with one inode: all its eventfds, for example.
  */
 static int find(const struct dump *d, const struct opened *x, uint32_t *ret, size_t *ret_at, struct err *e)
 {
@@ -112,7 +112,7 @@ static int find(const struct dump *d, const struct opened *x, uint32_t *ret, siz
 	return 0;
 }
 
-/* The object @number, which find() has not seen. */
+/* Adds the object @number to d->by_file, at the place that find() has returned. */
 static int remember(struct dump *d, uint32_t number, size_t at, struct err *e)
 {
 	uint32_t *more = reallocarray(d->by_file, d->n_by_file + 1, sizeof(*more));
@@ -125,7 +125,10 @@ static int remember(struct dump *d, uint32_t number, size_t at, struct err *e)
 	return 0;
 }
 
-/* The number inside of a thread or process. A group has that of its first process, which may be gone. */
+/*
+ * The id of a thread, process or group as seen inside. The id of a group is that of its first process, which may be
+ * gone.
+ */
 static uint32_t inside(const struct dump *d, int host)
 {
 	for (size_t i = 1; i < d->n_procs; i++)
@@ -135,7 +138,7 @@ static uint32_t inside(const struct dump *d, int host)
 	return 0;
 }
 
-/* The receiver of the file's signals (F_SETOWN, F_SETSIG). */
+/* Records who receives the file's signals (F_SETOWN, F_SETSIG). */
 static int owner(const struct dump *d, const struct proc *p, struct object *o, struct err *e)
 {
 	struct {
@@ -157,7 +160,7 @@ static int owner(const struct dump *d, const struct proc *p, struct object *o, s
 				   "descriptor %u sends signals to a group whose first process has ended, or to a "
 				   "process outside the sandbox",
 				   o->num);
-	/* It sends them as the one that asked for it. */
+	/* The signals are sent with the ids of the user that asked for them. */
 	if (sys_fcntl(o->fd, F_GETOWNER_UIDS, (long)by) < 0)
 		return 0;
 	for (unsigned i = 0; i < 2; i++)
@@ -299,7 +302,7 @@ static int read_proc(struct dump *d, struct proc *p, struct err *e)
 	int r;
 
 	p->rec.fd.first = image_count(&d->image, MEM_S_FD);
-	if (p->files) /* the first of those that share them has them all */
+	if (p->files) /* it shares another process's descriptors, which are recorded there */
 		return share_check(d, p, e);
 	r = list_numbers(p, &list, &n, e);
 	for (size_t i = 0; r == 0 && i < n; i++)
@@ -344,7 +347,7 @@ int object_terminal(struct dump *d, uint32_t pts, struct err *e)
 	return 0;
 }
 
-/* Memory that nothing refers to by descriptor. */
+/* Adds an object for shared memory of which no process has a descriptor. */
 static int new_memory(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret,
 		      struct err *e)
 {
@@ -365,7 +368,7 @@ static int new_memory(struct dump *d, struct proc *p, const char *link, const st
 
 int object_shmem(struct dump *d, struct proc *p, const char *link, const struct found *f, uint32_t *ret, struct err *e)
 {
-	/* One that can be mapped for whatever there is. */
+	/* The object must be open for reading and writing, so that any mapping can be made of it. */
 	for (size_t i = 0; i < d->n_objects; i++)
 		if (d->object[i].dev == f->st.st_dev && d->object[i].ino == f->st.st_ino &&
 		    (d->object[i].rec.flags & O_ACCMODE) == O_RDWR) {

@@ -22,7 +22,7 @@
 #define SYSFS_MAGIC 0x62656572UL
 #define DEVPTS_MAGIC 0x1cd1UL
 
-/* struct statx as far as we need it: libcs differ in what they know of it. */
+/* The fields of struct statx that are needed here: C libraries differ in what they define. */
 struct statx_mount {
 	uint32_t mask, blksize;
 	uint64_t attributes;
@@ -35,7 +35,7 @@ struct statx_mount {
 static_assert(sizeof(struct statx_mount) == 256, "the kernel's size");
 
 #define OVERLAY_MAGIC 0x794c7630UL
-#define DEPTH_MAX 2048U /* of folders: a path has 4,095 bytes */
+#define DEPTH_MAX 2048U /* nested folders: a path has at most 4,095 bytes */
 
 int mount_of(int dir, const char *name, int flags, uint64_t *ret)
 {
@@ -119,7 +119,7 @@ static void look(const struct dump *d, struct found *f)
 		     f->fs == DEVPTS_MAGIC;
 }
 
-/* Without them what is in there cannot be carried. */
+/* If these folders are not found, files in them cannot be carried. */
 static void find_writable(struct dump *d)
 {
 	static const char *const trees[] = { "t", "k", "shm" };
@@ -208,7 +208,7 @@ void file_number(const struct dump *d, const struct found *f, struct mem_file *r
 	if (!S_ISREG(f->st.st_mode) || !f->own || rec->node != MEM_NONE)
 		return;
 	rec->ino = f->st.st_ino;
-	/* One with several names would have to be found under all of them. */
+	/* The number of a file with several names cannot be kept: it would have to be found under each of them. */
 	if (f->mount != d->root_mount || f->st.st_nlink != 1 || d->writable < 0)
 		return;
 	snprintf(path, sizeof(path), "u%s", f->path);
@@ -242,7 +242,9 @@ bool file_may_open(const struct dump *d, const struct proc *p, const struct stat
 	bool own = proc_map(&d->uids, st->st_uid, &owner) && owner == p->rec.uid[3];
 	unsigned bits = own ? st->st_mode >> 6 : in_group(d, p, st->st_gid) ? st->st_mode >> 3 : st->st_mode;
 
-	/* Root may; the owner of a file can give himself what he needs, and the agent does that for him. */
+	/*
+	 * Root may open it. The owner of a file can change its mode, and the agent does that while it opens the file.
+	 */
 	return !p->rec.uid[3] || (own && S_ISREG(st->st_mode)) || (bits & need) == need;
 }
 

@@ -60,7 +60,7 @@ int image_bytes(struct image *m, const void *data, size_t len, struct mem_span *
 {
 	struct buf *b = &m->section[MEM_S_BYTES];
 	static const char zeros[8];
-	size_t pad = -b->len & 7; /* so that records in there can be read where they are */
+	size_t pad = -b->len & 7; /* so that records in it are aligned, and can be read in place */
 	int r;
 
 	if (!len) {
@@ -76,7 +76,7 @@ int image_bytes(struct image *m, const void *data, size_t len, struct mem_span *
 	return 0;
 }
 
-/* One that was removed is not what is called so now. */
+/* Whether the file was removed: a file that has its name now is another one. */
 static bool removed(struct image *m, const struct mem_file *f)
 {
 	return f->node != MEM_NONE &&
@@ -128,7 +128,7 @@ static int image_check(int fd, uint64_t size, struct err *e)
 {
 	void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 	struct mem_image m;
-	struct rlimit files; /* the warden's, as an agent has it */
+	struct rlimit files; /* the same limit as the warden's and an agent's */
 	struct err why = { 0 };
 	int r;
 

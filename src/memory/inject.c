@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define STOPS_MAX 64 /* that are not ours, in one call */
+#define STOPS_MAX 64 /* stops for other reasons, during one call */
 
 size_t inject_add(struct inject *j, const struct call *c, int pointer, size_t size)
 {
@@ -67,7 +67,7 @@ static int run_to(const struct thread *t, int want)
 	return -EBUSY;
 }
 
-/* Into the call and out of it. */
+/* Runs the thread into the system call and out of it. */
 static int one_call(const struct thread *t, long *ret)
 {
 	uint64_t regs[DUMP_REGS_MAX];
@@ -128,7 +128,7 @@ static int make_calls(struct proc *p, struct thread *t, struct inject *j, size_t
 	return r == 0 ? one_call(t, &ended) : r;
 }
 
-/* As many of the calls from @from on as fit. How many. */
+/* Makes the thread execute as many calls as fit, from call @from on. Returns how many. */
 static int make_round(struct proc *p, struct thread *t, struct inject *j, size_t from, struct err *e)
 {
 	uint64_t regs[DUMP_REGS_MAX];
@@ -184,7 +184,10 @@ int inject_run(struct proc *p, struct thread *t, struct inject *j, struct err *e
 
 #define OPTIONS PTRACE_O_TRACESYSGOOD
 
-/* Into the clone, past its announcement, and out of it; then the page goes, and the thread is put back. */
+/*
+ * Runs the thread into clone, past the event of the new process, and out of the call; then the page of results is
+ * unmapped and the registers are restored.
+ */
 static int make_fork(struct thread *t, pid_t *ret)
 {
 	unsigned long child = 0;

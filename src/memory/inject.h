@@ -8,26 +8,32 @@
 #define INJECT_CALLS_MAX 256
 #define INJECT_INPUT_MAX 512
 
-/* What one thread is to be asked. */
+/* The calls that one thread shall make. */
 struct inject {
 	struct call call[INJECT_CALLS_MAX];
 	long result[INJECT_CALLS_MAX];
-	uint16_t answer[INJECT_CALLS_MAX]; /* where in ->page, 0xffff: it has none */
+	uint16_t answer[INJECT_CALLS_MAX]; /* offset of each call's answer in ->page; 0xffff: it has no answer */
 	size_t n;
 	uint8_t page[PAGE];
 	size_t used;
-	/* What the calls are given, if anything: argument 1 of each is an offset in it. It is written with the code, before that runs. */
+	/*
+	 * Data for the calls: argument 1 of a call may be an offset in it. It is written together with the code, before
+	 * that runs.
+	 */
 	uint8_t input[INJECT_INPUT_MAX];
 	size_t input_n;
 };
 
-/* Adds a call; argument @pointer (-1: none) is where @size bytes of an answer go. Its number. */
+/*
+ * Adds a call and returns its number. Argument @pointer of it is the address for an answer of @size bytes; -1: no
+ * answer.
+ */
 size_t inject_add(struct inject *j, const struct call *c, int pointer, size_t size);
 const void *inject_answer(const struct inject *j, size_t call);
 /* pkey.c: a call that finds out whether @key was allocated to the process, and what its result means. */
 struct call pkey_question(uint64_t key);
 bool pkey_is_given(long result);
-/* All of them. Refuses what cannot be made again. */
+/* Finds all allocated keys of the process. Refuses those that cannot be allocated again. */
 int pkey_ask(struct proc *p, struct err *e);
-/* Makes all calls. The thread is then where it was before. */
+/* Makes the thread execute all calls. Its state is then as before. */
 int inject_run(struct proc *p, struct thread *t, struct inject *j, struct err *e);

@@ -14,7 +14,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define WATCHES_MAX 60000U /* numbers that the agent counts up to */
+#define WATCHES_MAX 60000U /* largest number of a watch: the agent has to count up to it */
 
 struct watched {
 	uint32_t object, wd, mask;
@@ -54,7 +54,7 @@ static int parse_watch(const char *line, struct watched *w, struct err *e)
 	return 0;
 }
 
-/* A file that was removed, and that a process has open: its record, or MEM_NONE. */
+/* The record of a watched file that was removed and that a process has open, or MEM_NONE. */
 static uint32_t removed_file(struct dump *d, const struct wanted *w)
 {
 	for (size_t i = 0; i < d->n_kept; i++) {
@@ -107,7 +107,7 @@ static int take_watches(struct watches *all, const struct dump *d, uint32_t at, 
 	return r;
 }
 
-/* What one of them watches: @n of the list. */
+/* Writes the records of one inotify descriptor, which has the @n watches in @list. */
 static int write_watches(struct dump *d, const struct watched *list, const struct wanted *want, size_t n, struct err *e)
 {
 	struct object *o = &d->object[list->object];
@@ -166,7 +166,7 @@ int inotify_link(struct dump *d, struct err *e)
 	return r;
 }
 
-/* Whether @name below @dir of descriptors is one with news. */
+/* Whether descriptor @name, in the folder @dir, is an inotify descriptor with unread events. */
 static bool has_news(const struct proc *p, int dir, const char *name)
 {
 	AUTO_CLOSE int fd = -1;

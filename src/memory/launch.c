@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #define WORD_MAX 512
-#define SLICE_MS 20 /* how soon it is noticed that it should be given up */
-/* Places in the program: these, then the ancestors' pages. */
+#define SLICE_MS 20 /* interval in which it is checked whether to give up */
+/* Places of descriptors in the program. The ancestors' pages follow. */
 enum { PLACE_CONTROL = SPAWN_FIRST, PLACE_PIDFD, PLACE_TABLE, PLACE_FREEZER, PLACE_OUT, PLACE_BASE, PLACE_PAGES };
 #define PLACES_END (PLACE_PAGES + MEM_PAGE_FILES)
 
@@ -24,7 +24,7 @@ int dump_start(const struct dump_source *from, struct dump *ret, struct err *e)
 {
 	char text[PLACES_END][48], pid[16], room[32];
 	char *argv[14 + MEM_PAGE_FILES] = { NULL };
-	int fd[PLACES_END]; /* by their places; -1: nothing goes there */
+	int fd[PLACES_END]; /* descriptors by place; -1: none */
 	struct spawn s = {
 		.program = from->program, .fd = fd + SPAWN_FIRST, .fds = PLACES_END - SPAWN_FIRST, .argv = argv
 	};
@@ -85,7 +85,7 @@ static enum err_kind kind_of(const char *name, size_t len)
 
 static int gave_up(char *said, struct err *e)
 {
-	err_clean(said); /* names of processes are in it */
+	err_clean(said); /* the text has names of processes, which are hostile */
 	if (!strncmp(said, "refused ", 8)) {
 		const char *kind = said + 8;
 		size_t n = strcspn(kind, " ");
@@ -100,7 +100,7 @@ static int gave_up(char *said, struct err *e)
 	return err_set(e, ERR_INTERNAL, -EPROTO, "save the memory: cloche-dump answered '%.40s'", said);
 }
 
-/* What it says next, with a zero behind it. Its length. */
+/* Receives the program's next message, and terminates it with a NUL. Returns its length. */
 static int hear(struct dump *d, const char *word, unsigned ms, const int *stop, char said[WORD_MAX + 1], struct err *e)
 {
 	const uint64_t until = clock_mono_ns() + ms * 1000000ULL;

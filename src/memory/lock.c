@@ -40,7 +40,7 @@ static int breaking(const struct opened *x, bool to_read, struct mem_lock *k, st
 			return err_sys(e, ERR_INTERNAL, fd, "read a lease");
 		k->type = fd < 0;
 	}
-	/* It is broken by opening the file once more. */
+	/* The agent will break the lease by opening the file once more, so its user must be allowed to. */
 	if (x->p->rec.uid[3] && !(x->f.st.st_mode & needs))
 		return proc_refuse(
 			x->p, e,

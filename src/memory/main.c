@@ -37,9 +37,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BIG (64ULL << 20) /* more than this is not copied while the sandbox is held */
-#define BIG_ONE (16ULL << 20) /* and one process of that much gets a fork */
-#define SPARE (8ULL << 20) /* for page tables, and what is asked for meanwhile */
+#define BIG (64ULL << 20) /* more bytes than this are not copied while the sandbox is held */
+#define BIG_ONE (16ULL << 20) /* then each process with at least so many bytes gets a fork */
+#define SPARE (8ULL << 20) /* bytes that are left for page tables, and for what processes allocate meanwhile */
 #define BIT(cap) (1ULL << (cap))
 #ifndef CAP_CHECKPOINT_RESTORE
 #define CAP_CHECKPOINT_RESTORE 40
@@ -54,7 +54,7 @@ static int say(const struct dump *d, const char *text)
 	return fd_send(d->control, text, strlen(text), NULL, 0);
 }
 
-/* Or @other, if there is one: then 1. */
+/* Waits for the word @expected, or for @other (NULL: none): then returns 1. */
 static int wait_word(const struct dump *d, const char *expected, const char *other, struct err *e)
 {
 	struct pollfd p = { .fd = d->control, .events = POLLIN };
@@ -72,7 +72,7 @@ static int wait_word(const struct dump *d, const char *expected, const char *oth
 	return 0;
 }
 
-/* In the sandbox's network, so that its sockets can be asked for; which has the effect that we have no other. */
+/* Enters the sandbox's network namespace, where its sockets can be queried. So this process has no other network. */
 static int enter_network(const struct dump *d, struct err *e)
 {
 	AUTO_CLOSE int ns = -1;
@@ -89,7 +89,10 @@ static int drop(struct err *e)
 {
 	int r = caps_drop_bounding(KEEP);
 
-	/* The warden may not; but nothing is ever run by us, and with no_new_privs nothing could gain by it. */
+	/*
+	 * The warden may not be allowed to drop them. That is harmless: this program never starts another one, and
+	 * no_new_privs is set.
+	 */
 	if (r == 0 || r == -EPERM)
 		r = sys_setgroups(0, NULL);
 	if (r == 0)
@@ -165,7 +168,7 @@ static uint64_t now(clockid_t clock)
 	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
 }
 
-/* Of the agent: what every process is held against. */
+/* Reads of the agent what every process is compared with. */
 static int look_at_agent(struct dump *d, struct err *e)
 {
 	const struct proc *a = &d->proc[0];
@@ -215,7 +218,7 @@ static int read_processes(struct dump *d, struct err *e)
 		return err_set(e, ERR_NOT_FOUND, -ESRCH, "no process runs in the sandbox");
 	r = inotify_early(d, e);
 	if (r == 0)
-		r = node_room(d, e); /* before files that may be in there */
+		r = node_room(d, e); /* before the files that may be below it */
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++) {
 		struct proc *p = &d->proc[i];
 
@@ -238,13 +241,13 @@ static int read_processes(struct dump *d, struct err *e)
 	for (size_t i = 1; r == 0 && i < d->n_procs; i++)
 		if (!d->proc[i].zombie)
 			r = vma_read(d, &d->proc[i], e);
-	if (r == 0 && !d->base) /* else most of it is in the ancestors' files */
+	if (r == 0 && !d->base) /* with a base, most pages are in the ancestors' files already */
 		writer_expect(d->pages.writer, dirty(d));
 	if (r == 0)
 		r = tree_terminals(d, e);
 	if (r == 0)
 		r = object_link(d, e);
-	sysv_reader_stop(&d->sysv_reader); /* and what it had attached */
+	sysv_reader_stop(&d->sysv_reader); /* the reader ends, with its own attachments */
 	socket_guard_end(&d->guard); /* it ends while memory is copied, so no process waits for that */
 	return r;
 }
@@ -413,7 +416,10 @@ int main(int argc, char **argv)
 		r = writer_new(&d.pages.writer, &e);
 	if (r == 0)
 		r = enter_network(&d, &e);
-	/* Started ahead, so that this is not on the sandbox's time. What follows is seen in it, unless it is frozen. */
+	/*
+	 * This program is started ahead, and waits here, so that its start takes no time of the sandbox. What follows
+	 * is visible inside, unless the sandbox is frozen.
+	 */
 	if (r == 0)
 		r = wait_word(&d, "begin", "begin sums", &e);
 	if (r == 1) {

@@ -1,4 +1,4 @@
-/* Checks and links that need all objects to be known: the other end of each, and the bytes in between. */
+/* Checks and links objects when all are known: finds the other end of each, and the bytes in between. */
 #include "memory/object.h"
 #include "base/base.h"
 #include "base/sys.h"
@@ -20,7 +20,10 @@ static bool pipe_like(const struct object *o)
 	return o->rec.kind == MEM_OBJ_PIPE || o->rec.kind == MEM_OBJ_FIFO;
 }
 
-/* All ends of a pipe have the number of its first one; what is in it goes with the first that can read. */
+/*
+ * Links the ends of a pipe: each gets the number of the pipe's first object, and the first end that can read gets the
+ * content.
+ */
 static int link_pipe(struct dump *d, uint32_t at, struct err *e)
 {
 	struct object *o = &d->object[at];
@@ -60,7 +63,7 @@ static int check_pipe(struct dump *d, uint32_t at, struct err *e)
 					      proc_refuse(o->p, e, "has a pipe whose other end is outside the sandbox");
 }
 
-/* Shared memory: one has the content, those of the same file have its number. */
+/* Links objects of shared memory: one of them gets the content, and the others of the same file get its number. */
 static int link_content(struct dump *d, uint32_t at, struct err *e)
 {
 	struct object *o = &d->object[at];
@@ -85,7 +88,7 @@ static int link_content(struct dump *d, uint32_t at, struct err *e)
 	return pages_file(d, again, o->rec.a, &o->rec.run, e);
 }
 
-/* One line "tfd: 5 events: 19 data: 5 pos:0 ino:… sdev:…" of an epoll. */
+/* Parses a line of an epoll's fdinfo: "tfd: 5 events: 19 data: 5 pos:0 ino:… sdev:…". */
 static int watch(struct dump *d, struct object *o, const char *line, struct err *e)
 {
 	unsigned long long data;
@@ -101,7 +104,7 @@ static int watch(struct dump *d, struct object *o, const char *line, struct err 
 	/* Others with the same number are of files that had it before. The kernel counts them in the order of these lines. */
 	for (uint32_t i = o->rec.watch.first; i < image_count(&d->image, MEM_S_WATCH); i++)
 		slot.toff += ((const struct mem_watch *)image_at(&d->image, MEM_S_WATCH, i))->fd_num == w.fd_num;
-	/* The kernel looks through all that an epoll waits for, each time: what most likely is it comes first. */
+	/* The kernel compares with all files of the epoll, each time. So the most probable objects are tried first. */
 	for (uint32_t n = 0; n < 2 * d->n_objects; n++) {
 		uint32_t i = n % (uint32_t)d->n_objects;
 		const struct object *t = &d->object[i];
@@ -195,7 +198,7 @@ static int check_own(const struct dump *d, uint32_t at, struct err *e)
 	return proc_refuse(o->p, e, "descriptor %u is a file of /proc that another process also has open", o->num);
 }
 
-/* Those of one process that has ended: its pidfds have one inode. */
+/* Links the pidfds of one process that has ended: they have the same inode. */
 static void link_ended(struct dump *d, uint32_t at)
 {
 	struct object *o = &d->object[at];
@@ -230,7 +233,7 @@ int object_link(struct dump *d, struct err *e)
 								       object_link_tcp(d, i, e);
 		}
 	}
-	/* When it is known which connections are cut: that is news. */
+	/* Comes after it is known which connections are cut, since that makes them ready. */
 	for (uint32_t i = 0; r == 0 && i < d->n_objects; i++)
 		if (d->object[i].rec.kind == MEM_OBJ_EPOLL)
 			r = link_epoll(d, &d->object[i], e);

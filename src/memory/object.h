@@ -6,12 +6,12 @@ struct object {
 	struct mem_object rec;
 	dev_t dev;
 	ino_t ino;
-	struct proc *p; /* a process that has it, as ->num; NULL: only mapped */
+	struct proc *p; /* a process that has it, as descriptor ->num; NULL: it is only mapped */
 	uint32_t num;
 	int fd; /* a copy of our own */
-	bool done; /* content was taken */
-	bool flying; /* sent over a socket and not received yet: ->fd is our own, ->p has that socket */
-	bool own; /* only exists when processes do: each opens it for itself */
+	bool done; /* its content was recorded */
+	bool flying; /* it was sent over a socket of ->p, and not received yet; ->fd is our own */
+	bool own; /* it exists only together with processes, so each opens it itself */
 	struct socket *socket; /* object_socket.h; NULL: none */
 };
 
@@ -27,35 +27,35 @@ struct opened {
 	int flying; /* 1: ->num is a descriptor of our own */
 };
 
-/* Each fills ->rec or refuses. */
+/* Each of these fills in ->rec, or refuses the object. */
 int object_file(struct opened *x, struct err *e);
 int object_pipe(struct opened *x, struct err *e);
 int object_device(struct opened *x, struct err *e);
-int object_anon(struct opened *x, struct err *e); /* eventfd and its kin */
+int object_anon(struct opened *x, struct err *e); /* eventfd and similar objects */
 int object_socket(struct opened *x, struct err *e);
 /* Locks that fdinfo lists for a descriptor; @first: nothing is known of its object yet. */
 int lock_read(struct opened *x, uint32_t object, bool first, struct err *e);
-/* One more; NULL when there are too many. Moves the others. */
+/* Adds an object; NULL: there are too many. Moves the others in memory. */
 struct object *object_new(struct dump *d, struct err *e);
 /* How many processes have it open. */
 uint32_t object_users(const struct dump *d, uint32_t object);
-/* Names of what is watched, by all of them. */
+/* Finds the names of all files that are watched by inotify. */
 int inotify_link(struct dump *d, struct err *e);
-/* Once all objects are known: pairs, queues, watches. */
+/* Links pairs, queues and watches. Call it when all objects are known. */
 int object_link(struct dump *d, struct err *e);
 
-/* Whether the other end of a TCP connection is inside, and what is under way. */
+/* Finds the other end of a TCP connection, if that is inside, and the bytes that are in transit. */
 int object_link_tcp(struct dump *d, uint32_t at, struct err *e);
-/* Before they are linked: what waits in sockets, and the descriptors that are on their way there. */
+/* Reads what waits in sockets, and the descriptors that were sent over them. Call it before sockets are linked. */
 int object_socket_queues(struct dump *d, struct err *e);
 /* The object of a descriptor of our own, which was sent to @p and not received yet. */
 int object_in_flight(struct dump *d, struct proc *p, int fd, uint32_t *ret, struct err *e);
-/* The records of sockets, when all are linked. */
+/* Writes the records of sockets. Call it when all are linked. */
 int object_socket_finish(struct dump *d, struct err *e);
 
 const struct external *external_find(const struct dump *d, dev_t dev, ino_t ino);
 const struct external *external_tty(const struct dump *d, uint32_t pts);
-/* The content of a pipe, which stays there. @fd can read it. */
+/* Copies the content of a pipe without removing it. @fd: an end that can read. */
 int pipe_peek(struct dump *d, int fd, struct mem_span *ret, struct err *e);
 /* Whether no process has the other end. */
 bool pipe_orphan(int fd, bool reads);

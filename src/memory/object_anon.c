@@ -36,7 +36,10 @@ static int timerfd(struct opened *x, struct err *e)
 	for (unsigned i = 0; i < 4; i++)
 		data[i] = v[i];
 	data[4] = proc_number(x->info, "ticks", 10, 0);
-	/* One that comes again and was not read: only reading would set it. So it is due now, and that is the last tick. */
+	/*
+	 * A periodic timer that was not read: only reading would start the next period. So it is due now, and this is
+	 * its last tick.
+	 */
 	if ((data[0] || data[1]) && !data[2] && !data[3] && data[4]) {
 		data[3] = 1;
 		data[4]--;
@@ -86,7 +89,7 @@ static int pidfd(struct opened *x, struct err *e)
 
 		if ((uint64_t)p->host != host)
 			continue;
-		gone = p->gone || (p->zombie && !p->parent); /* the agent is about to wait for it */
+		gone = p->gone || (p->zombie && !p->parent); /* the agent is about to reap it */
 		x->o->rec.a = gone ? 0 : p->pid;
 	}
 	x->o->own = !gone;
@@ -96,7 +99,7 @@ static int pidfd(struct opened *x, struct err *e)
 		       proc_refuse(x->p, e, "has a pidfd of a thread, or of a process outside the sandbox");
 }
 
-/* One of the sandbox's own, by the descriptor that setns() takes: "net:[4026531840]". */
+/* A namespace of the sandbox, as a descriptor for setns(): "net:[4026531840]". */
 static int namespace(struct opened *x, struct err *e)
 {
 	const size_t len = (size_t)(strchr(x->f.path, ':') - x->f.path);

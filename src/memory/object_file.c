@@ -19,7 +19,7 @@
 #define HUGETLBFS_MAGIC 0x958458f6L
 #define MQUEUE_MAGIC 0x19800202L
 
-/* The kernel's struct termios2: libcs have other ideas. */
+/* The kernel's struct termios2, which C libraries define differently. */
 struct termios_kernel {
 	uint32_t iflag, oflag, cflag, lflag;
 	uint8_t line, cc[19];
@@ -141,7 +141,7 @@ static uint32_t group_inside(const struct dump *d, int host)
 	return 0;
 }
 
-/* Owner and mode of its slave, which programs (screen, script) give to the user they run for. */
+/* Reads owner and mode of a terminal's slave, which programs such as screen and script set for their user. */
 static int pty_node(const struct dump *d, uint32_t index, struct mem_pty *ret, struct err *e)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
@@ -217,7 +217,7 @@ static bool drained(int fd)
 	return true;
 }
 
-/* The agent makes all up to the highest. */
+/* Checks the number of a terminal: the agent has to make all terminals up to it. */
 static int pty_number(const struct opened *x, uint64_t index, struct err *e)
 {
 	return index < MEM_PTYS ? 0 :
@@ -234,7 +234,7 @@ static int slave(struct opened *x, struct err *e)
 	int r = sys_ioctl(o->fd, TIOCGDEV, &dev), waiting = 0;
 
 	if (r == -EIO && major(x->f.st.st_rdev) >= PTS_MAJOR) {
-		/* Its number is taken until the last one has closed it. */
+		/* The number stays in use until the last descriptor of the slave is closed. */
 		o->rec.kind = MEM_OBJ_PTS;
 		o->rec.a = (major(x->f.st.st_rdev) - PTS_MAJOR) * 256ULL + minor(x->f.st.st_rdev);
 		o->rec.b = 1;
@@ -294,7 +294,10 @@ static int master(struct opened *x, struct err *e)
 	return image_bytes(&x->d->image, &pty, sizeof(pty), &o->rec.data, e);
 }
 
-/* The host's own, as stdin of a command that was given none: the sandbox has the same under its own name. */
+/*
+ * The host's /dev/null, which is the stdin of a command without one: the sandbox has the same device under its own
+ * name.
+ */
 static bool same_inside(struct opened *x, const char *path)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };

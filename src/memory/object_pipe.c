@@ -134,7 +134,10 @@ int object_pipe(struct opened *x, struct err *e)
 
 	o->a = size > 0 ? (uint64_t)size : 0;
 	if (ext) {
-		/* A process that has both directions of the host's pipe could not be given them back apart. */
+		/*
+		 * If a process has the other direction of a pipe to the host, both directions could not be restored
+		 * separately.
+		 */
 		if (reads != (ext->role == MEM_STDIN))
 			return proc_refuse(x->p, e, "reads its own output or writes its own input");
 		o->kind = MEM_OBJ_EXTERNAL;

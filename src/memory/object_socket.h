@@ -1,4 +1,4 @@
-/* Sockets on their way into the image: their records are written when it is known which belong together. */
+/* Sockets that are being recorded. Their records are written when it is known which belong together. */
 #pragma once
 #include <sys/socket.h>
 
@@ -7,7 +7,7 @@
 struct socket {
 	struct mem_socket k;
 	struct buf options, filter, queue; /* what follows the record */
-	uint32_t bytes; /* read of its queue */
+	uint32_t bytes; /* bytes that were read from its queue */
 	uint32_t dropped; /* datagrams from outside, which cannot be sent again */
 	uint32_t peer; /* unix: the inode of the other end; 0: none */
 	uint32_t *waiting; /* unix listener: inodes of those that were not accepted, in their order */
@@ -15,19 +15,19 @@ struct socket {
 	/* TCP */
 	uint32_t tcp_state;
 	uint32_t other; /* 1 + the object of the other end, when that was found by it */
-	/* of a listener: connections that it did not accept; those whose other end is known */
+	/* of a listener: connections that it has not accepted, and how many of them have a known other end */
 	uint32_t pending, matched;
-	bool connected; /* there is, or was, another end */
+	bool connected; /* it is or was connected */
 	bool hung_up; /* nothing more can be read, POLLRDHUP */
 	bool failed; /* an error waits, or something beside the stream, POLLERR or POLLPRI */
-	uint64_t sent, received; /* bytes for the other end, and from there */
+	uint64_t sent, received; /* bytes sent to the other end, and received from it */
 	bool sent_any;
-	bool was_cut; /* by an earlier restore, and its process did not notice yet */
+	bool was_cut; /* an earlier restore has reset it, and its process has not noticed that yet */
 	uint32_t lost; /* bytes that had come from outside and are not carried */
 };
 
 struct socket *socket_new(void);
-/* A number, or -errno. */
+/* The value of an integer option, or -errno. */
 int socket_number(int fd, int level, int name);
 /* Whether a message waits, also an empty one, which counts of bytes do not show. */
 bool socket_unread(int fd);

@@ -91,7 +91,7 @@ static void path_of(const struct mem_socket *k, char ret[sizeof(((struct mem_soc
 		memcpy(ret, k->addr + 2, k->addr_len - 2);
 }
 
-/* The folder that its path is relative to. */
+/* Finds the folder that the socket's path is relative to. */
 static int take_folder(struct opened *x, const char *name, const struct found *f, struct err *e)
 {
 	size_t n = strlen(name), len = strlen(f->path);
@@ -149,7 +149,7 @@ static int read_path(struct opened *x, struct err *e)
 		r = proc_refuse(x->p, e, "has the unix socket %.100s, which was removed, and whose location is unknown",
 				path);
 	}
-	/* A new one will be put in its place. */
+	/* The restore will put a new socket file in its place. */
 	if (r == 0 && (path[0] == '/' || k->flags & MEM_SOCK_NAMED) &&
 	    ((path[0] == '/' && !folder_exists(x->d, path)) ||
 	     !file_may_reach(x->d, x->p, path[0] == '/' ? path : f.path, 2)))
@@ -267,7 +267,7 @@ static int link_waiting(struct dump *d, uint32_t at, struct err *e)
 	}
 	if (o->socket->peer)
 		return proc_refuse(o->p, e, "has a unix socket whose other end is outside the sandbox");
-	o->rec.pair = at; /* it was closed */
+	o->rec.pair = at; /* the other end was closed */
 	return 0;
 }
 
@@ -278,7 +278,7 @@ static int link_dgram(struct dump *d, uint32_t at, uint32_t other, struct err *e
 
 	if (!o->socket->peer && !o->socket->k.peer_len)
 		return 0;
-	/* Made together with one that was closed: both had no name. */
+	/* It was made by socketpair(), and the other socket was closed: both had no name. */
 	if (!o->socket->peer && o->socket->k.addr_len <= 2 && o->socket->k.peer_len <= 2) {
 		o->rec.pair = at;
 		o->socket->k.flags |= MEM_SOCK_PEER | MEM_SOCK_TWO;

@@ -6,9 +6,9 @@
 
 #include <unistd.h>
 
-#define EAGER (512U << 10) /* bytes that are enough for a writer that has nothing to do */
+#define EAGER (512U << 10) /* bytes after which the buffer is passed to an idle writer */
 
-/* The first @len bytes. The rest is copied to another buffer. */
+/* Passes the first @len bytes of the buffer to the writer, and copies the rest to a new buffer. */
 static void hand_on(struct pages *g, size_t len)
 {
 	uint8_t *rest = NULL;
@@ -104,7 +104,7 @@ int pages_run(struct dump *d, struct mem_range *range, const struct mem_run *run
 	return r;
 }
 
-/* One piece of a file that may have holes in it. */
+/* Adds a piece of a file, which may have holes. */
 static int add_piece(struct dump *d, int fd, uint64_t at, size_t len, struct mem_range *ret, struct err *e)
 {
 	size_t n = (len + PAGE - 1) / PAGE, kept = 0;
@@ -146,7 +146,7 @@ int pages_file(struct dump *d, int fd, uint64_t size, struct mem_range *ret, str
 		if (data < 0 && errno == ENXIO)
 			break;
 		if (data > 0)
-			at = (uint64_t)data & ~(PAGE - 1); /* a filesystem without holes says where we are */
+			at = (uint64_t)data & ~(PAGE - 1); /* no change on a filesystem without holes */
 		if (at >= size)
 			break;
 		len = size - at < PAGES_CHUNK * PAGE ? size - at : PAGES_CHUNK * PAGE;

@@ -195,7 +195,7 @@ static int groups(struct dump *d, struct proc *p, struct err *e)
 
 static int limits(struct proc *p, struct err *e)
 {
-	/* As the kernel prints them, by number. */
+	/* Names of resource limits as the kernel prints them, by number. */
 	/* clang-format off */
 	static const char *const names[16] = {
 		"Max cpu time", "Max file size", "Max data size", "Max stack size", "Max core file size",
@@ -348,7 +348,7 @@ static int login_uid(const struct dump *d, struct proc *p, struct err *e)
 	return 0;
 }
 
-/* What would need more than a record. */
+/* Refuses settings that a restore cannot set. */
 static int check(const struct dump *d, const struct proc *p, struct err *e)
 {
 	static const char *const spaces[] = {

@@ -21,7 +21,7 @@ int queue_refuse(const struct dump *d, struct err *e)
 	struct dirent *x;
 	DIR *dir;
 
-	/* A kernel without them, or a sandbox of before. */
+	/* The kernel has no POSIX message queues, or an earlier version has made the sandbox without them. */
 	if (fd == -ENOENT)
 		return 0;
 	if (fd < 0)

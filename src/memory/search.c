@@ -22,7 +22,7 @@ struct walk {
 	const struct dump *d;
 	struct wanted *want;
 	size_t n, left;
-	char **queue; /* folders that were not looked into yet */
+	char **queue; /* folders that are still to be searched */
 	size_t first, end, room;
 	uint32_t entries;
 	uint64_t until;

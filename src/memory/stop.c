@@ -16,14 +16,15 @@
 #include <unistd.h>
 
 #define STOP_MS 5000
-#define STUCK_MS 100 /* blocked in the kernel, where nothing wakes it: the caller of the image may try again */
+/* time that a thread may be blocked in the kernel, where no signal wakes it; after that the caller may try again */
+#define STUCK_MS 100
 #define VFORK_MS 2
 #define PASSES_MAX 100
 #ifndef __WALL
 #define __WALL 0x40000000
 #endif
 
-/* What /proc says of a process that has just been waited for: the one or the other, by how far the kernel is. */
+/* Whether an error of /proc means that the process was reaped: which error it is depends on how far the kernel is. */
 static bool is_gone(int r)
 {
 	return r == -ENOENT || r == -ESRCH;
@@ -58,7 +59,7 @@ static bool is_zombie(const char *status)
 	return proc_field(status, "State", &at) && at[strspn(at, "\t")] == 'Z';
 }
 
-/* A thread on its last steps can be found, and then not be held any more. */
+/* A thread that is ending can still be listed, although it cannot be held any more. */
 static bool has_ended(const struct proc *p, pid_t tid)
 {
 	AUTO_FREE char *status = NULL;
@@ -100,7 +101,7 @@ static int add_proc(struct dump *d, pid_t host, uint32_t parent, struct err *e)
 	name_proc(p);
 	p->pid = proc_inside(p->status, "NSpid");
 	p->zombie = is_zombie(p->status);
-	d->n_procs++; /* from here on it is freed with the others */
+	d->n_procs++; /* from here on, stop_release() frees it */
 	if (p->zombie && proc_number(p->status, "Threads", 10, 1) > 1)
 		return first_is_gone(p, e);
 	if (!p->zombie) {
@@ -129,7 +130,7 @@ static bool known_proc(const struct dump *d, pid_t pid)
 	return false;
 }
 
-/* 1: it is new and held, 0: it has just ended. */
+/* Seizes a thread. 1: it is held. 0: it has just ended. */
 static int seize(struct dump *d, struct proc *p, pid_t tid, struct err *e)
 {
 	struct thread *more;
@@ -396,7 +397,7 @@ static int wait_all(struct dump *d, struct err *e)
 	return r;
 }
 
-/* Nothing changes any more: finds which processes are left, and their parents. */
+/* Called when nothing changes any more: finds the processes that are left, and their parents. */
 static int settle(struct dump *d, struct err *e)
 {
 	for (size_t i = 1; i < d->n_procs; i++) {
@@ -405,7 +406,7 @@ static int settle(struct dump *d, struct err *e)
 		pid_t parent;
 
 		if (proc_text(p->dir, "status", DUMP_TEXT_MAX, &status, NULL) < 0) {
-			/* One of which no thread could be held was reaped by its parent before that one stopped. */
+			/* A process without a held thread was reaped by its parent before the parent stopped. */
 			if (!p->zombie && p->n_threads)
 				return err_set(e, ERR_CONFLICT, -ESRCH, "process %u (%s) has ended in the meantime",
 					       p->pid, p->name);
@@ -451,7 +452,7 @@ void stop_release(struct dump *d)
 		for (size_t t = 0; t < d->proc[i].n_threads; t++) {
 			struct thread *th = &d->proc[i].thread[t];
 
-			/* One that never stopped cannot be let go in order: our end does that. */
+			/* A thread that never stopped cannot be detached; it is released when this program ends. */
 			if (th->seized && th->stopped)
 				sys_ptrace(PTRACE_DETACH, th->host, 0, NULL);
 			th->seized = th->stopped = false;

@@ -21,7 +21,7 @@ int sysv_enter(struct dump *d, struct err *e)
 	snprintf(path, sizeof(path), "/proc/%d/ns/ipc", (int)d->agent);
 	if (stat(path, &theirs) < 0 || stat("/proc/self/ns/ipc", &mine) < 0)
 		return err_sys(e, ERR_INTERNAL, -errno, "read the status of %s", path);
-	/* One that shares the host's has objects that are none of its own. */
+	/* A sandbox that shares the host's IPC namespace sees objects that are not its own. */
 	if (theirs.st_ino == mine.st_ino)
 		return 0;
 	ns = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
@@ -30,7 +30,7 @@ int sysv_enter(struct dump *d, struct err *e)
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "enter the sandbox's IPC namespace") : 0;
 }
 
-/* Whether the namespace holds anything. */
+/* Whether the IPC namespace has any object. */
 static int any(struct err *e)
 {
 	static const char *const lists[] = { "/proc/sysvipc/sem", "/proc/sysvipc/msg", "/proc/sysvipc/shm" };
@@ -44,7 +44,7 @@ static int any(struct err *e)
 			continue;
 		if (r < 0)
 			return err_sys(e, ERR_INTERNAL, r, "read %s", lists[i]);
-		line = strchr(text, '\n'); /* behind the names of the columns */
+		line = strchr(text, '\n'); /* skips the names of the columns */
 		if (line && line[1])
 			return 1;
 	}
@@ -63,7 +63,7 @@ int sysv_start(struct dump *d, struct err *e)
 	return sysv_reader_start(&d->sysv_reader, d->agent_pidfd, e);
 }
 
-/* A process that is part of the image. */
+/* Finds a process that is part of the image. */
 static const struct proc *find_proc(const struct dump *d, uint32_t pid)
 {
 	for (size_t i = 1; i < d->n_procs; i++)
@@ -83,7 +83,7 @@ static int keep(struct dump *d, const struct sysv_told *t, uint8_t *data, struct
 	o->rec.kind = MEM_OBJ_SYSV;
 	o->rec.a = t->size;
 	o->rec.b = s->id;
-	/* A process that has ended since has no number any more. */
+	/* The last process that changed a semaphore may have ended: then it has no id any more. */
 	for (uint32_t i = 0; s->kind == MEM_SYSV_SEM && i < s->n; i++)
 		if (!find_proc(d, sem[i].pid))
 			sem[i].pid = 0;
@@ -111,7 +111,7 @@ int sysv_read(struct dump *d, struct err *e)
 	bool sems = false;
 	int r = d->sysv ? any(e) : 0;
 
-	/* Made by a process that we could not hold at once. */
+	/* The object was made after the first look, by a process that was not held yet. */
 	if (r > 0 && d->sysv_reader.fd < 0)
 		return err_set(e, ERR_CONFLICT, -EBUSY, "System V objects are being created at the same time");
 	if (r <= 0)

@@ -127,7 +127,7 @@ static int read_semaphores(int index, struct buf *out, struct err *e)
 	return r < 0 ? err_set(e, ERR_TOO_LARGE, -E2BIG, "System V semaphore set %d has too many semaphores", id) : 0;
 }
 
-/* Without taking any: the kernel copies the nth. */
+/* Reads messages without removing them: MSG_COPY copies the nth one. */
 static int read_messages(int id, struct mem_sysv *s, uint64_t n, size_t max, struct buf *rest, struct err *e)
 {
 	static const char zeros[8];

@@ -36,7 +36,7 @@ static void add(struct probe *b, uint32_t num, int op, int flags)
 		b->op[b->n++] = (struct sembuf){ (unsigned short)num, (short)op, (short)flags };
 }
 
-/* Its value becomes 0, and its adjustment less by @by. */
+/* Adds operations that set the semaphore's value to 0, and lower its adjustment by @by. */
 static void lower(struct probe *b, uint32_t num, uint32_t by)
 {
 	add(b, num, -(int)b->sem[num].value, IPC_NOWAIT);
@@ -49,14 +49,14 @@ static void lower(struct probe *b, uint32_t num, uint32_t by)
 	}
 }
 
-/* Its adjustment more by all that can be added to 0. */
+/* Adds operations that raise its adjustment by the largest possible value. */
 static void raise_all(struct probe *b, uint32_t num)
 {
 	add(b, num, TOP - (int)b->sem[num].value, IPC_NOWAIT);
 	add(b, num, -TOP, IPC_NOWAIT | SEM_UNDO);
 }
 
-/* 1: every adjustment would have stayed in its range, 0: one would not. */
+/* Makes the calls. 1: every adjustment would have stayed in its range; 0: one would not. */
 static int ask(struct probe *b, uint32_t num, struct err *e)
 {
 	AUTO_FREE struct inject *j = calloc(1, sizeof(*j));
@@ -79,7 +79,7 @@ static int ask(struct probe *b, uint32_t num, struct err *e)
 		b->s->id);
 }
 
-/* Whether all of a group have none. */
+/* Whether no semaphore of the group has an adjustment. */
 static int none(struct probe *b, uint32_t from, uint32_t n, struct err *e)
 {
 	int r;
@@ -94,7 +94,7 @@ static int none(struct probe *b, uint32_t from, uint32_t n, struct err *e)
 	return ask(b, from, e);
 }
 
-/* The largest that it is not less than. */
+/* Searches for the adjustment of a semaphore. */
 static int search(struct probe *b, uint32_t num, int32_t *ret, struct err *e)
 {
 	int32_t low = -TOP - 1, high = TOP;
@@ -142,7 +142,7 @@ static int read_set(struct probe *b, struct buf *undos, struct err *e)
 	return r < 0 ? r : 0;
 }
 
-/* A process without a list of what is to be undone has what we have: none. */
+/* Whether the process has a list of adjustments. A process without one compares equal to us, since we have none. */
 static int has_list(const struct proc *p, struct err *e)
 {
 	int r = sys_kcmp(getpid(), p->host, KCMP_SYSVSEM, 0, 0);
@@ -168,7 +168,7 @@ int sysv_undo_check(const struct dump *d, struct err *e)
 	return 0;
 }
 
-/* Of one set, all processes; its record becomes longer by them. */
+/* Reads the adjustments that all processes have for one set, and appends them to its record. */
 static int read_object(struct dump *d, uint32_t object, struct err *e)
 {
 	AUTO(buf_done) struct buf data = BUF_INIT(MEM_META_MAX), undos = BUF_INIT(MEM_META_MAX);

@@ -20,7 +20,7 @@ struct peek { /* the kernel's struct ptrace_peeksiginfo_args */
 	int32_t nr;
 };
 
-struct rseq_conf { /* its struct ptrace_rseq_configuration */
+struct rseq_conf { /* the kernel's struct ptrace_rseq_configuration */
 	uint64_t pointer;
 	uint32_t size, signature, flags, pad;
 };
@@ -100,7 +100,7 @@ static int schedule(const struct proc *p, struct thread *t, struct err *e)
 	return 0;
 }
 
-/* Its first thread's are set for all. */
+/* Refuses a thread whose rights differ from those of the first thread, since a restore sets these for all. */
 static int same_rights(const struct proc *p, const char *status, struct err *e)
 {
 	static const char *const keys[] = { "Uid", "Gid", "Groups", "CapBnd", "CapAmb", "NoNewPrivs" };
@@ -116,7 +116,7 @@ static int same_rights(const struct proc *p, const char *status, struct err *e)
 	return 0;
 }
 
-/* Each has its own, which are all given to the process first. */
+/* Reads the thread's capabilities. A restore gives the process those of all its threads first. */
 static int capabilities(struct proc *p, struct thread *t, const char *status, struct err *e)
 {
 	static const char *const keys[] = { "CapInh", "CapPrm", "CapEff" };
@@ -143,7 +143,7 @@ static int names(struct proc *p, struct thread *t, struct err *e)
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "read status of a thread");
 	t->tid = t->rec.tid = proc_inside(status, "NSpid");
-	/* Nothing but our stopping it has interrupted its call. */
+	/* Whether only our stop has interrupted its system call. */
 	if (!((proc_number(status, "SigPnd", 16, 0) | proc_number(status, "ShdPnd", 16, 0)) & ~t->mask))
 		arch_again(t->regs);
 	if (proc_number(status, "Seccomp_filters", 10, 0) != proc_number(p->status, "Seccomp_filters", 10, 0))

@@ -45,7 +45,7 @@ void timer_settle(struct dump *d, struct proc *p)
 
 	if (left && left <= passed && waits(d, p->rec.pending, -1)) {
 		alarm[2] = 0;
-		alarm[3] = alarm[0] || alarm[1]; /* it is set again when its signal is taken: see ask.c */
+		alarm[3] = alarm[0] || alarm[1]; /* it expires again when its signal is taken: see ask.c */
 	}
 	for (uint32_t i = 0; i < p->rec.timer.n; i++) {
 		struct mem_timer *t = image_at(&d->image, MEM_S_TIMER, p->rec.timer.first + i);
@@ -53,7 +53,7 @@ void timer_settle(struct dump *d, struct proc *p)
 		left = t->value_s * 1000000000ULL + t->value_ns;
 		if (!left || left > passed || !waits(d, *queue_of(p, t), t->id))
 			continue;
-		/* One that is repeated fires again a period later. */
+		/* A periodic timer fires again one period later. */
 		left = t->interval_s || t->interval_ns ? left + t->interval_ns : 0;
 		t->value_s = left ? t->interval_s + left / 1000000000ULL : 0;
 		t->value_ns = left % 1000000000ULL;

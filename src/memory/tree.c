@@ -80,7 +80,7 @@ static bool same_group(const struct proc *a, const struct proc *b)
 	       proc_text(b->dir, "cgroup", DUMP_TEXT_MAX, &y, NULL) == 0 && !strcmp(x, y);
 }
 
-/* The exec of a process, by descent; if its parents are gone, by its control group, unless that is the common one. */
+/* Finds the exec of a process: that of its parents, or if they are gone, that of its control group. */
 static uint32_t exec_of(struct dump *d, const struct proc *p)
 {
 	for (const struct proc *up = p; up != d->proc; up = &d->proc[up->parent]) {
@@ -250,7 +250,7 @@ static int read_proc(struct dump *d, struct proc *p, struct err *e)
 	return r == 0 ? add_threads(d, p, e) : r;
 }
 
-/* Whether the agent will be able to make them. */
+/* Refuses processes that the agent will not be able to start (proto/memory_plan.h). */
 static int check_plan(const struct dump *d, struct err *e)
 {
 	const uint32_t n = d->placeholders + (uint32_t)d->n_procs, threads = image_count(&d->image, MEM_S_THREAD);
@@ -276,7 +276,7 @@ int tree_read(struct dump *d, struct err *e)
 
 	if (x->len)
 		qsort(x->data, x->len / sizeof(struct mem_exec), sizeof(struct mem_exec), by_id);
-	/* What has ended and only waits for the agent to notice is not worth a record. */
+	/* A process that has ended, and that only the agent has to reap, gets no record. */
 	for (size_t i = 1; i < d->n_procs; i++)
 		d->proc[i].index = d->proc[i].gone || (d->proc[i].zombie && !d->proc[i].parent) ? MEM_NONE : 0;
 	if (r == 0)

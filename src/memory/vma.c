@@ -10,9 +10,9 @@
 
 #define SMAPS_MAX (64U << 20)
 #define VMAS_MAX 32768U /* half of what the kernel allows: they take some more while they are restored */
-#define NAMELESS_MAX (1ULL << 30) /* its file is read whole */
+#define NAMELESS_MAX (1ULL << 30) /* limit for a file that is copied whole because it has no name */
 
-/* What follows the six fields of a mapping's first line. */
+/* The name of a mapping: what follows the first fields of its first line in smaps. */
 static const char *name_of(const char *line)
 {
 	for (unsigned i = 0; i < 5; i++) {
@@ -22,7 +22,7 @@ static const char *name_of(const char *line)
 	return line;
 }
 
-/* From the device on. */
+/* The part of a mapping's first line from the device number on. */
 static const char *device_of(const char *line)
 {
 	for (unsigned i = 0; i < 3; i++) {
@@ -39,7 +39,7 @@ static bool named(const char *name, const char *what)
 	return !strncmp(name, what, n) && (name[n] == '\n' || !name[n]);
 }
 
-/* -1: no mapping's first line. 0: skip it. */
+/* Parses the first line of a mapping. -1: it is another line. 0: the mapping is to be skipped. */
 static int head_line(const char *line, struct vma *v, const char **ret_name, bool *ret_file)
 {
 	unsigned long long start, end, off, ino;
@@ -211,7 +211,7 @@ static int file_vma(struct dump *d, struct proc *p, struct vma *v, const char *k
 	return image_file(&d->image, have->path, &have->st, 1, &v->file, e);
 }
 
-/* A mapping by its first line. 1: it counts. */
+/* Begins a mapping by its first line. 1: it is recorded. */
 static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v, struct seen *seen, struct err *e)
 {
 	const char *name;
@@ -228,7 +228,7 @@ static int begin(struct dump *d, struct proc *p, const char *line, struct vma *v
 		v->kind = MEM_VMA_VDSO;
 		if (p->vdso != v->start || p->vdso_end != v->end)
 			return proc_refuse(p, e, "has moved its vdso");
-		/* What is asked of a process is run there. */
+		/* The vdso must be readable and executable: injected code runs in it. */
 		if ((v->prot & (PROT_READ | PROT_EXEC)) != (PROT_READ | PROT_EXEC))
 			return proc_refuse(p, e, "has made its vdso non-executable");
 	} else if (!strncmp(name, "[vvar", 5)) {

@@ -12,9 +12,9 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#define BUFFERS 72U /* what is held in memory at most: then the processes wait for the file */
-#define AHEAD 16U /* of these, that are given memory before they are needed */
-#define SOON (1U << 20) /* bytes that the disk is given at a time */
+#define BUFFERS 72U /* buffers, at most: when all are full, the processes wait for the file */
+#define AHEAD 16U /* buffers that get their memory before they are needed */
+#define SOON (1U << 20) /* bytes after which the disk is asked to write them */
 #define SUMS_FIRST 256U
 #define PUT_SUMS (WRITER_BUFFER / PIECE_SIZE)
 
@@ -24,29 +24,30 @@ struct put {
 	int fd;
 	uint8_t *data;
 	size_t len;
-	bool whole; /* pieces only: they can be summed up before what comes ahead of them */
-	enum summing summing; /* under ->lock */
-	uint8_t sum[PUT_SUMS][SHA256_SIZE]; /* SUM_HELPED */
+	bool whole; /* it consists of whole pieces, so it can be summed before the data ahead of it */
+	enum summing summing; /* protected by ->lock */
+	uint8_t sum[PUT_SUMS][SHA256_SIZE]; /* with SUM_HELPED: the sums of its pieces */
 };
 
 struct writer {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
-	uint8_t *data; /* BUFFERS of them */
-	unsigned used; /* of these were ever taken */
-	unsigned touched, wanted; /* so many have their memory, and so many are to have it ahead of need */
-	uint8_t *free[BUFFERS]; /* of those; the last one first, it is likely in a cache still */
+	uint8_t *data; /* BUFFERS buffers */
+	unsigned used; /* buffers that were taken at least once */
+	unsigned touched, wanted; /* buffers that have their memory already, and that shall have it ahead of need */
+	/* free buffers among the used ones; the last one is taken first, since it may still be in a cache */
+	uint8_t *free[BUFFERS];
 	unsigned n_free;
 	struct put queue[BUFFERS];
-	unsigned first, queued; /* of ->queue, as a ring; ->first is being written when ->busy */
+	unsigned first, queued; /* ->queue is a ring; with ->busy, ->first is being written */
 	bool busy, end;
 	int result;
 	uint64_t put; /* bytes that were put */
-	/* The thread's own. */
+	/* Used by the thread alone: */
 	bool sums;
 	uint64_t written, begun; /* bytes of the file, and of these given to the disk */
-	uint8_t *part; /* of a piece, the ->written % PIECE_SIZE bytes of it that were seen so far */
+	uint8_t *part; /* the incomplete last piece: its first ->written % PIECE_SIZE bytes */
 	uint8_t (*sum)[SHA256_SIZE];
 	size_t n_sums, room;
 };
@@ -74,7 +75,7 @@ static int add_sum(struct writer *w, const uint8_t *data, size_t len)
 	return r;
 }
 
-/* What comes behind ->written. */
+/* Sums up data that follows ->written. */
 static int sum_up(struct writer *w, const uint8_t *data, size_t len)
 {
 	size_t have = (size_t)(w->written % PIECE_SIZE);
@@ -98,7 +99,7 @@ static int sum_up(struct writer *w, const uint8_t *data, size_t len)
 	return r;
 }
 
-/* Sums that writer_end() has taken, or takes. */
+/* Takes the sums of a buffer from writer_end(), if that computes them. */
 static int sum_one(struct writer *w, struct put *p)
 {
 	bool helped;
@@ -121,14 +122,14 @@ static int sum_one(struct writer *w, struct put *p)
 	return r;
 }
 
-/* The disk is at it while the sum is taken. */
+/* Writes a buffer; the disk works while the sum is computed. */
 static int write_one(struct writer *w, struct put *p)
 {
 	const uint64_t end = w->written + p->len;
 	int r = fd_write_all(p->fd, p->data, p->len);
 
 	if (r == 0 && w->sums && end - w->begun >= SOON) {
-		/* Only a head start. */
+		/* This only starts the writing early, so errors do not matter. */
 		(void)!sync_file_range(p->fd, (off_t)w->begun, (off_t)(end - w->begun), SYNC_FILE_RANGE_WRITE);
 		w->begun = end;
 	}
@@ -138,7 +139,7 @@ static int write_one(struct writer *w, struct put *p)
 	return r;
 }
 
-/* It needs nothing but what is open already. */
+/* Drops the thread's capabilities and installs the filter: it only needs what is open already. */
 static int confine_thread(void)
 {
 	struct err e = { 0 };
@@ -214,7 +215,7 @@ int writer_new(struct writer **ret, struct err *e)
 	if (data == MAP_FAILED)
 		return err_sys(e, ERR_INTERNAL, -errno, "memory for pages");
 	madvise(data, size, MADV_HUGEPAGE); /* only a hint; a failure is harmless */
-	/* Each where a huge page begins. */
+	/* Aligns the buffers to huge pages. */
 	w->data = (uint8_t *)data + (-(uintptr_t)data & (WRITER_BUFFER - 1));
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->moved, NULL);
@@ -228,7 +229,7 @@ int writer_new(struct writer **ret, struct err *e)
 int writer_sum(struct writer *w, struct err *e)
 {
 	w->part = malloc(PIECE_SIZE);
-	w->sums = w->part; /* seen by the thread with the first buffer that it is given */
+	w->sums = w->part; /* the thread sees this with the first buffer that it gets */
 	return w->part ? 0 : err_set(e, ERR_INTERNAL, -ENOMEM, "no memory");
 }
 

@@ -23,21 +23,21 @@
 #define TTY_GROUP 5
 #define START_MS 10000 /* an emulated machine on a busy host is slow */
 #define START_TURNS 50
-#define FEW_STRINGS 128 /* so many need no memory of their own, as nearly always */
+#define FEW_STRINGS 128 /* up to so many strings, which is nearly always enough, memory is on the stack */
 
 struct start {
 	const struct agent *agent;
 	const struct frame_exec *x;
 	int stdio[3], group;
-	int warm; /* becomes its descriptor 3, or -1 */
+	int warm; /* the socket of a warm process, which becomes its descriptor 3; or -1 */
 	char **argv, **envp;
-	const uint32_t *groups; /* beside ->x->gid */
+	const uint32_t *groups; /* supplementary groups */
 	size_t ngroups;
 	struct sock_filter *filter;
 	size_t filter_len;
-	uint64_t memory; /* of the sandbox, in bytes */
+	uint64_t memory; /* the sandbox's memory, in bytes */
 	int alive; /* closed by the child's execve or death; -1 = the clone waits for that itself */
-	enum frame_stage stage; /* written by the child */
+	enum frame_stage stage; /* step that failed, written by the child */
 	int error;
 };
 
@@ -96,7 +96,7 @@ static int set_stdio(const struct start *s)
 		if (r < 0)
 			return r;
 	}
-	/* Ours are all above: see AGENT_PLACES_END. */
+	/* The agent's own descriptors are all above these: see AGENT_PLACES_END. */
 	if (s->warm >= 0) {
 		r = sys_dup3(s->warm, end++, 0);
 		if (r < 0)
@@ -182,7 +182,7 @@ int exec_become_with(const struct agent *a, uint32_t uid, uint32_t gid, const vo
 	return caps_set(keep, keep); /* inheritable, so that they outlast the execve: see blank.c */
 }
 
-/* On our memory and its own stack: raw system calls only. */
+/* Runs in the agent's memory on a stack of its own, so it may only make raw system calls. */
 static int child(void *arg)
 {
 	struct start *s = arg;
@@ -344,7 +344,10 @@ static long clone_child(struct start *s)
 	return r < 0 ? r : pid;
 }
 
-/* The host's null device cannot be opened by its name, /dev/stdin, in here: ours instead. -1: it is something else. */
+/*
+ * Replaces the host's null device by the sandbox's own: processes could not open the host's again by a name such as
+ * /dev/stdin. -1: @fd is something else.
+ */
 static int own_null(int fd)
 {
 	struct stat st;
@@ -354,7 +357,7 @@ static int own_null(int fd)
 	return sys_openat(AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC, 0);
 }
 
-/* A user by name: @to is @x with its ids. */
+/* Looks up a user by name: *@to becomes @x with the user's ids. */
 static int find_user(const struct frame_exec *x, struct exec_named *n, struct frame_exec *to, enum frame_stage *stage)
 {
 	AUTO_CLOSE int root = sys_openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
@@ -382,7 +385,10 @@ static void set_name(char **envp, const char *name, const char *value, char *to,
 	envp[1] = NULL;
 }
 
-/* What a login sets, where the host has not: @envp has room for EXEC_NAMED_ENV more. One that has no line has no home of its own. */
+/*
+ * Adds the variables that a login sets, unless the host has given them. @envp has room for EXEC_NAMED_ENV more. A user
+ * without a line in /etc/passwd has no home.
+ */
 static void set_names(struct exec_named *n, char **envp)
 {
 	const char *name = n->is.name;

@@ -117,7 +117,7 @@ void held_reap(struct agent *a)
 		else if (x)
 			end(a, x, status, &ru);
 		else
-			files_ended(a, pid); /* or an orphan, or an exec that failed to start */
+			files_ended(a, pid); /* it was a file worker, an orphan, or an exec that failed to start */
 	}
 }
 

@@ -35,6 +35,6 @@ int memory_size_hint(uint64_t bytes)
 
 	if (getrlimit(RLIMIT_RSS, &now) < 0)
 		return -errno;
-	/* The hard one stays: restoring the process in a larger sandbox could not raise it. */
+	/* The hard limit stays, since a restore in a larger sandbox could not raise it again. */
 	return now.rlim_cur <= soft ? 0 : sys_prlimit(RLIMIT_RSS, soft, now.rlim_max);
 }

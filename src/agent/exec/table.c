@@ -22,14 +22,14 @@ int table_open(struct agent *a, int fd)
 	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (t == MAP_FAILED)
 		return -errno;
-	/* Not for our children: a file worker reads strangers' bytes. */
+	/* Children do not get this mapping: file workers read hostile bytes. */
 	if (madvise(t, sizeof(*t), MADV_DONTFORK) < 0) {
 		r = -errno;
 		munmap(t, sizeof(*t));
 		return r;
 	}
 	a->table = t;
-	t->busy = 1; /* it is a frame that we are serving */
+	t->busy = 1; /* the agent is serving a frame now */
 	t->magic = TABLE_MAGIC;
 	for (size_t i = 0; i < a->top; i++)
 		if (a->execs[i].used)
@@ -39,7 +39,7 @@ int table_open(struct agent *a, int fd)
 	return 0;
 }
 
-/* Frozen in between, we must not look done: stores stay in their order. */
+/* If the agent is frozen in between, the entry must not look complete, so the order of the stores matters. */
 static void turn(struct table *t, uint32_t odd)
 {
 	if (t && (t->busy & 1) != odd)

@@ -19,7 +19,10 @@ static bool has_xattr(const struct file_dress *x, const char *name)
 	return false;
 }
 
-/* A folder that was there before may have more than it shall have. Only of those that changes carry (layers/xattr.c). */
+/*
+ * Removes attributes that a folder, which existed before, should not have. Only kinds that changes carry
+ * (layers/xattr.c).
+ */
 static int drop_xattrs(int fd, const struct file_dress *x)
 {
 	AUTO_FREE char *names = NULL;
@@ -58,7 +61,7 @@ static int put_mode(int fd, mode_t mode)
 	return r == -EPERM && mode & 06000 ? sys_fchmod(fd, mode & 01777) : r;
 }
 
-/* The owner first, since that takes set-id bits and capabilities away; the time last. */
+/* The owner is set first, since that clears set-id bits and capabilities, and the time last. */
 int files_dress(struct worker *w, const struct file_dress *x)
 {
 	const struct timespec ts[2] = { { .tv_nsec = UTIME_OMIT }, worker_time(x->mtime) };
@@ -73,7 +76,7 @@ int files_dress(struct worker *w, const struct file_dress *x)
 	if (!s.name[0]) {
 		if (!(w->flags & FILE_ROOTED))
 			return -EBUSY;
-		memcpy(s.name, ".", 2); /* the root itself */
+		memcpy(s.name, ".", 2); /* the path is the root itself */
 	}
 	dir = spot_dir(w, &s);
 	if (dir < 0)

@@ -17,7 +17,7 @@ int files_stat(struct worker *w, const struct file_request *q)
 	return dir < 0 ? dir : worker_entry_at(w, q->path, dir, s.name);
 }
 
-/* Mode and time of a file or folder at @name; "" is @dir itself. A link has only a time. */
+/* Sets mode and time of the file or folder @name; "": of @dir itself. Of a link only the time can be set. */
 static int set_attrs(struct worker *w, const struct file_request *q, int dir, const char *name)
 {
 	const struct timespec ts[2] = { { .tv_nsec = UTIME_OMIT }, worker_time(q->mtime) };
@@ -27,7 +27,7 @@ static int set_attrs(struct worker *w, const struct file_request *q, int dir, co
 		AUTO_CLOSE int fd = -1;
 		struct stat st;
 
-		/* Looked at first: to open a device is to use it. */
+		/* The type is checked before the file is opened, since opening a device has effects. */
 		if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH)) < 0)
 			return -errno;
 		if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
@@ -75,7 +75,9 @@ int files_mkdir(struct worker *w, const struct file_request *q)
 	if (r == 0)
 		r = set_attrs(w, q, dir, s.name);
 	else if (r == -EEXIST && w->flags & FILE_PARENTS && !(w->flags & FILE_EXCLUSIVE)) {
-		/* One that is there stays as it is. A link to a folder is one, except where links are not followed. */
+		/*
+		 * An existing folder stays as it is. A link to a folder counts as one, unless links are not followed.
+		 */
 		int follow = w->flags & FILE_BENEATH ? AT_SYMLINK_NOFOLLOW : 0;
 
 		r = 0;
@@ -85,7 +87,7 @@ int files_mkdir(struct worker *w, const struct file_request *q)
 	return r < 0 ? r : worker_entry_at(w, q->path, dir, s.name);
 }
 
-/* The way between two file systems, for a file: a copy takes the new place, then the old name goes. */
+/* Moves a file to another file system: a copy gets the new name, then the old name is removed. */
 static int move_across(int from, const char *name, int to, const char *to_name, unsigned flags)
 {
 	AUTO_CLOSE int in = -1;
@@ -152,7 +154,7 @@ int files_move(struct worker *w, const struct file_request *q)
 	return r < 0 ? r : worker_entry_at(w, q->to, to, b.name);
 }
 
-/* Takes what is at a name out of the way of a link; folders stay without FILE_OVER. */
+/* Removes what has the name that a link shall get; folders only with FILE_OVER. */
 static int clear(struct worker *w, int dir, const char *name)
 {
 	int r = w->flags & FILE_EXCLUSIVE ? -EEXIST : sys_unlinkat(dir, name, 0);
@@ -205,7 +207,7 @@ int files_fifo(struct worker *w, const struct file_request *q)
 		return dir;
 	w->step = FILE_STEP_CREATE;
 	r = clear(w, dir, s.name);
-	/* With its mode at birth: to change that later would need it opened, or its name trusted. */
+	/* The node is created with its mode: changing the mode later would need opening it, or trusting its name. */
 	mask = umask(0);
 	if (r == 0)
 		r = sys_mknodat(dir, s.name, S_IFIFO | (q->mode & 0777), 0);

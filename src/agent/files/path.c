@@ -104,7 +104,7 @@ int spot_open(const struct spot *s, int flags)
 	return path_open(s->base, s->full, flags, s->resolve);
 }
 
-/* Makes the folders of s->dir that are missing, from the top. */
+/* Makes the missing folders of s->dir, the uppermost first. */
 static int make_dirs(const struct spot *s)
 {
 	char path[FILE_PATH_MAX], dir[FILE_PATH_MAX], name[NAME_MAX + 1];

@@ -57,7 +57,7 @@ int walk_next(struct walk *k, const struct dirent64_head **ret)
 
 			k->used = k->have = 0;
 			if (n <= 0)
-				return n == -ENOENT ? 0 : (int)n; /* removed meanwhile: empty */
+				return n == -ENOENT ? 0 : (int)n; /* -ENOENT: it was removed meanwhile */
 			k->have = (size_t)n;
 		}
 		d = (const void *)(k->batch + k->used);
@@ -222,7 +222,7 @@ int files_read(struct worker *w, const struct file_request *q)
 	r = spot_init(&s, w, q->path, q->under);
 	if (r < 0)
 		return r;
-	/* First without opening it: a FIFO's writer must not wake up, a device must not notice. */
+	/* First opened with O_PATH, which has no effect on a FIFO's writer or a device. */
 	fd = spot_open(&s, O_PATH | nofollow);
 	if (fd < 0)
 		return fd;
@@ -255,7 +255,7 @@ int files_read(struct worker *w, const struct file_request *q)
 
 /* ---- LIST -------------------------------------------------------------------------------------------------------- */
 
-/* Of those that changes carry, too (layers/xattr.c), but nothing of overlay's own. */
+/* Whether an attribute is listed: kinds that changes carry (layers/xattr.c), except those of overlayfs itself. */
 static bool is_carried(const char *name)
 {
 	return !strncmp(name, "user.", 5) || !strncmp(name, "system.posix_acl_", 17) ||
@@ -309,7 +309,7 @@ static int list_content(struct worker *w, int dir, const char *name, const char 
 	if (r < 0)
 		return r;
 	r = send_bytes(w, fd, (uint64_t)st->st_size, &sent);
-	return w->gone ? r : 0; /* a file that cannot be read to its end is short, as one that shrank */
+	return w->gone ? r : 0; /* a file that cannot be read to its end is reported shorter, as if it had shrunk */
 }
 
 /*
@@ -424,7 +424,7 @@ int files_list(struct worker *w, const struct file_request *q)
 
 /* ---- REMOVE ------------------------------------------------------------------------------------------------------ */
 
-/* 1 when it is a folder with something in it. What is gone already is fine. */
+/* Removes a name. 1: it is a folder that is not empty. A name that does not exist is no error. */
 static int remove_name(struct worker *w, int dir, const char *name, bool folder)
 {
 	int r = folder ? -EISDIR : sys_unlinkat(dir, name, 0);
@@ -453,7 +453,7 @@ static int hoist(struct walk *k, const char *name)
 	snprintf(there, sizeof(there), ".cloche-%016llx", (unsigned long long)n);
 	r = files_rename(k->fd, name, k->levels[0].fd, there, 1U /* NOREPLACE */);
 	if (r == 0)
-		k->levels[0].passes--; /* one more look is due there; below 0 is fine, it wraps back */
+		k->levels[0].passes--; /* the uppermost folder needs one more pass (the counter may wrap) */
 	return r;
 }
 
@@ -542,6 +542,6 @@ int files_make_way(struct worker *w, int dir, const char *name)
 	const uint64_t count = w->count;
 	int r = remove_folder(w, dir, name, true);
 
-	w->count = count; /* that is for what was asked */
+	w->count = count; /* the count of the request itself */
 	return r;
 }

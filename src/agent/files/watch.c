@@ -16,7 +16,7 @@
 #define MOVE_MS 20
 
 struct seat {
-	int wd; /* 0 = free: the kernel begins at 1 */
+	int wd; /* 0: free, since the kernel's numbers begin at 1 */
 	char *path;
 };
 
@@ -24,8 +24,8 @@ struct watch {
 	struct worker *w;
 	int notify;
 	const struct spot *spot;
-	struct stat st; /* of the watched thing */
-	bool recursive, full; /* full: not everything could be watched from the start */
+	struct stat st; /* attributes of what is watched */
+	bool recursive, full; /* ->full: the limit of watches was reached while the watch was set up */
 	struct seat *seats;
 	size_t used, max;
 };
@@ -62,14 +62,14 @@ static struct seat *find(struct watch *v, int wd)
 	return NULL;
 }
 
-/* A watch on the folder @fd. 1 when there are as many as may be. */
+/* Adds a watch on the folder @fd. 1: the limit of watches is reached. */
 static int add(struct watch *v, int fd, const char *path)
 {
 	struct seat *s;
 	char *copy;
 	int wd;
 
-	/* By the working folder, not by a name: a name may mean something else by now. */
+	/* The watch is added through the working folder, since a name may mean something else by now. */
 	if (fchdir(fd) < 0)
 		return -errno;
 	if (v->used == v->max && !find(v, 0))
@@ -138,7 +138,7 @@ static int add_tree(struct watch *v, int fd, const char *path, bool told)
 			continue;
 		sub = sys_openat(k.fd, d->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 		if (sub < 0)
-			continue; /* not ours to look into */
+			continue; /* the user may not read this folder */
 		if (walk_foreign(sub)) {
 			fd_close(sub);
 			continue;
@@ -218,7 +218,10 @@ static bool event_path(struct watch *v, const struct inotify_event *e, char ret[
 	return snprintf(ret, FILE_PATH_MAX, "%s%s%s", s->path, *s->path && *name ? "/" : "", name) < (int)FILE_PATH_MAX;
 }
 
-/* One event; @next is the one behind it in the same batch, or NULL. Returns how many were used, or -errno. */
+/*
+ * Handles an event. @next: the following event of the same batch, or NULL. Returns how many events were handled, or
+ * -errno.
+ */
 static int event(struct watch *v, const struct inotify_event *e, const struct inotify_event *next)
 {
 	char path[FILE_PATH_MAX], to[FILE_PATH_MAX];
@@ -237,7 +240,7 @@ static int event(struct watch *v, const struct inotify_event *e, const struct in
 	}
 	if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED)) {
 		if (!s || *s->path)
-			return 1; /* the folder above reports it */
+			return 1; /* the parent folder's watch reports it */
 		tell(v, FILE_EVENT_GONE, v->st.st_mode & S_IFMT, "", "");
 		return -ENOENT;
 	}
@@ -348,7 +351,7 @@ static int begin(struct watch *v)
 	return r > 0 ? -ENOSPC : r;
 }
 
-/* The socket says nothing while we watch: whatever comes from it is its end. */
+/* The host sends nothing during a watch, so anything that arrives on the socket means its end. */
 static int loop(struct watch *v)
 {
 	for (;;) {

@@ -19,9 +19,9 @@ struct target {
 	char name[NAME_MAX + 1];
 	bool exists;
 	struct stat old;
-	char temp[TEMP_NAME]; /* "" when there is none */
+	char temp[TEMP_NAME]; /* the temporary name; "": none */
 	int fd;
-	bool over; /* copy over the old file, do not take its place */
+	bool over; /* copy the content into the old file instead of replacing it */
 };
 
 static void target_donep(struct target *t)
@@ -71,7 +71,7 @@ int files_rename(int from_dir, const char *from, int to_dir, const char *to, uns
 	return syscall(SYS_renameat2, from_dir, from, to_dir, to, flags) < 0 ? -errno : 0;
 }
 
-/* The kernel has a word about links in folders that all may write to: ask it. */
+/* Asks the kernel whether a link may be followed: in folders that everybody can write to it may refuse that. */
 static int may_follow(const struct spot *s)
 {
 	AUTO_CLOSE int fd = spot_open(s, O_PATH);
@@ -144,7 +144,7 @@ static int check_old(struct worker *w, const struct target *t)
 	if (S_ISDIR(t->old.st_mode))
 		return w->flags & FILE_OVER ? files_make_way(w, t->dir, t->name) : -EISDIR;
 	if (beneath)
-		return 0; /* replaced, as tar does */
+		return 0; /* a link that is not followed is replaced, as tar does */
 	if (!S_ISREG(t->old.st_mode))
 		return -EOPNOTSUPP;
 	w->step = FILE_STEP_OPEN;
@@ -240,7 +240,7 @@ static int set_attrs(struct worker *w, const struct file_request *q, const struc
 	return 0;
 }
 
-/* The bytes are complete: they become the target. t->fd is then the target itself. */
+/* Makes the complete content the target. t->fd is then the target itself. */
 static int place(struct worker *w, const struct file_request *q, struct target *t)
 {
 	int fd, r = 0;
@@ -271,7 +271,7 @@ static int place(struct worker *w, const struct file_request *q, struct target *
 	return r;
 }
 
-/* Throws away what the host sends until it says it is done. */
+/* Reads and drops the content that the host still sends, up to its end. */
 static void swallow(struct worker *w)
 {
 	struct file_frame f;

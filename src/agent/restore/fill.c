@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define IOV_ONCE 1024U /* the kernel's limit for one call */
-#define READ_ONCE (1ULL << 30) /* likewise: 2 GiB less a page */
+#define READ_ONCE (1ULL << 30) /* the kernel's limit of bytes for one call: 2 GiB less a page */
 #define COPY_LEAST (64U * KIB) /* less than this is read: a registration costs as much as three pages */
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -37,9 +37,9 @@ struct reading {
 struct filling {
 	struct build *b;
 	struct reading read;
-	struct uffdio_copy *last; /* the call that may still grow */
-	uint64_t window; /* what it shows begins here in its file, or UINT64_MAX */
-	uint32_t file; /* it is of that one */
+	struct uffdio_copy *last; /* the last call, which may still be extended */
+	uint64_t window; /* offset in its file at which the window begins; UINT64_MAX: it shows nothing */
+	uint32_t file; /* the file that the window shows */
 	uint64_t left; /* bytes that a process that is helped copies itself */
 };
 
@@ -93,7 +93,7 @@ static void read_run(struct filling *f, struct mem_run x)
 
 /* ---- copying ---------------------------------------------------------------------------------------------------- */
 
-/* Whether it is memory that may be filled so. What grows down or may be dropped has its own rules. */
+/* Whether the mapping may be filled by UFFDIO_COPY: not if it grows down or may be dropped. */
 static bool plain(const struct build *b, const struct mem_vma *m)
 {
 	return m->kind == MEM_VMA_ANON && !(m->flags & (MEM_VMA_GROWSDOWN | MEM_VMA_DROPPABLE)) &&
@@ -116,7 +116,7 @@ static uint32_t stretch(const struct build *b, uint32_t i, uint64_t *ret_bytes)
 	return n;
 }
 
-/* Bytes that are to be copied, not read. */
+/* Bytes of a process that are copied by UFFDIO_COPY, and not read. */
 static uint64_t copied(const struct build *b)
 {
 	uint64_t bytes, all = 0;
@@ -279,7 +279,7 @@ static void fill_vma(struct filling *f, const struct mem_vma *m, uint32_t file,
 			run(f, f->b->r->m.run[m->run.first + k]);
 }
 
-/* File by file, so that one window goes along each of them. */
+/* Fills file by file, so that one window can move along each file. */
 static void fill_from(struct filling *f, uint32_t file)
 {
 	struct build *b = f->b;
@@ -324,7 +324,7 @@ void restore_fill(struct build *b)
 	const bool huge = !(b->p->flags & MEM_PROC_THP_DISABLE);
 	struct filling f = { .b = b };
 
-	/* No huge pages meanwhile: they would make pages of what was a hole. */
+	/* Huge pages are off meanwhile: they would fill holes with pages. */
 	if (huge)
 		add(b, RESTORE_READ, BLOB_OK, SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0, 0);
 	if (b->uffd >= 0)
@@ -343,7 +343,7 @@ void restore_fill(struct build *b)
 	if (b->helped)
 		restore_help_end(b);
 	if (b->uffd >= 0) {
-		/* The kernel forgets with it what was registered. */
+		/* Closing it ends all registrations. */
 		add(b, RESTORE_READ, BLOB_OK, SYS_close, (uint64_t)b->uffd, 0, 0, 0, 0, 0);
 		add(b, RESTORE_READ, BLOB_OK, SYS_munmap, b->window, RESTORE_WINDOW, 0, 0, 0, 0);
 	}
@@ -351,7 +351,7 @@ void restore_fill(struct build *b)
 		add(b, RESTORE_READ, BLOB_OK, SYS_prctl, PR_SET_THP_DISABLE, 0, 0, 0, 0, 0);
 }
 
-/* A run is cut at READ_ONCE, or at the end of a window and for a new one. */
+/* How many calls a mapping needs at most: a run is cut at READ_ONCE and at the ends of windows. */
 static uint64_t pieces(const struct restore *r, const struct mem_vma *m)
 {
 	uint64_t n = 0;

@@ -21,8 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOWEST 0x1000000ULL /* for our own place */
-#define GUARD (16ULL * MIB) /* a stack may still grow */
+#define LOWEST 0x1000000ULL /* lowest address for the code and data of the restore */
+#define GUARD (16ULL * MIB) /* distance below a stack, which may still grow */
 #ifdef __aarch64__
 #define TASK_END (1ULL << 48)
 #else
@@ -78,7 +78,7 @@ static void unmap_all(struct build *b)
 	}
 }
 
-/* The kernel's own page of code, and what it reads: moved, mapping by mapping, in one step or two. */
+/* Moves the vdso and the mappings that it reads, in one step or two for each. */
 static void move_vdso(struct build *b)
 {
 	const struct restore *r = b->r;
@@ -97,7 +97,7 @@ static void move_vdso(struct build *b)
 			restore_die(r, b->proc, RESTORE_VDSO, -ESTALE, seen);
 		seen++;
 	}
-	/* A process without is one that has unmapped it. */
+	/* A process without a vdso has unmapped it. */
 	if (seen && seen != r->n_vdso)
 		restore_die(r, b->proc, RESTORE_VDSO, -ESTALE, seen);
 	if (!seen || to == from) {
@@ -118,7 +118,7 @@ static void move_vdso(struct build *b)
 	}
 }
 
-/* Behind everything that is put into it. */
+/* Guards are set after all memory is filled. */
 static void set_guards(struct build *b)
 {
 	const uint8_t *bytes = restore_bytes(b->r, b->p->guards);
@@ -205,7 +205,7 @@ static void set_timers(struct build *b)
 			add(b, RESTORE_TIMER, BLOB_OK, SYS_setitimer, i, copy(b, b->p->itimer[i], 32), 0, 0, 0, 0);
 }
 
-/* Never more than an exec of this sandbox has, by our own limits and by what the host said. */
+/* Limits are never higher than those of an exec in this sandbox. */
 static void set_limits(struct build *b)
 {
 	const struct frame_restore *f = b->r->frame;
@@ -297,7 +297,7 @@ static void set_thread(struct build *b, const struct mem_thread *t)
 	    0);
 }
 
-/* The last of all: what follows is only the waiting. */
+/* The filter comes last: after it, the process only waits. */
 static void set_filter(struct build *b)
 {
 	struct {
@@ -323,7 +323,7 @@ static uint64_t list(struct build *b, const struct blob_op *op, uint64_t n)
 	return copy(b, &l, sizeof(l));
 }
 
-/* Writes the thread's own list, and its start into ours. */
+/* Writes the list of calls of a thread, and adds the call that starts it to the process's list. */
 static void start_thread(struct build *b, const struct mem_thread *t)
 {
 	struct build own = *b;
@@ -355,7 +355,7 @@ static uint64_t pages_up(uint64_t n)
 	return (n + page - 1) & ~(page - 1);
 }
 
-/* Calls of the first thread, at most. */
+/* The number of calls of the first thread, at most. */
 static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 {
 	uint64_t n = 256 + 2 * MEM_PKEYS + p->vma.n + 8 * RESTORE_VDSO_MAX + 4ULL * p->timer.n + p->pending.len / 128 +
@@ -364,7 +364,7 @@ static uint64_t count_ops(const struct restore *r, const struct mem_proc *p)
 	return n + restore_memory_ops(r, p) + thread_ops(&r->m.thread[p->thread.first]);
 }
 
-/* Bytes for them and what they point to. */
+/* Bytes that the calls and their data need. */
 static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, uint64_t ops)
 {
 	uint64_t filter = r->filter_len * sizeof(struct sock_filter) + 64;
@@ -379,13 +379,13 @@ static uint64_t count_bytes(const struct restore *r, const struct mem_proc *p, u
 	return n + restore_memory_bytes(r, p);
 }
 
-/* Behind our place: the vdso's way, and when that is where it belongs the window. */
+/* Bytes behind the restore's own place: used to move the vdso, and later for the window. */
 static uint64_t behind(const struct restore *r)
 {
 	return vdso_len(r) > RESTORE_WINDOW ? vdso_len(r) : RESTORE_WINDOW;
 }
 
-/* A place that neither has anything at, with room behind it. */
+/* Finds an address range that neither the agent's nor the process's memory uses, with room behind it. */
 static uint64_t find_place(const struct restore *r, const struct mem_proc *p, uint64_t len)
 {
 	uint64_t from = LOWEST, need = len + behind(r) + 2 * GUARD;
@@ -448,7 +448,7 @@ static void write_own(struct build *b, const char *path, const char *text)
 	add(b, RESTORE_SETTINGS, BLOB_OK, SYS_close, fd, 0, 0, 0, 0, 0);
 }
 
-/* Behind the last descriptor that is closed. */
+/* POSIX locks are taken after the last descriptor was closed, since closing one would drop them. */
 static void set_locks(struct build *b)
 {
 	for (uint32_t i = 0; i < b->r->m.n[MEM_S_LOCK]; i++) {

@@ -37,13 +37,13 @@ static const struct mem_vma *vma(const struct build *b, uint32_t i)
 	return &b->r->m.vma[b->p->vma.first + i];
 }
 
-/* Pages are read into it, for which it must be writable. */
+/* Whether the mapping is made writable at first, because pages are read into it. */
 static bool opened(const struct mem_vma *m)
 {
 	return m->run.n && !(m->prot & PROT_WRITE);
 }
 
-/* What a holder has had ready for it is moved to its place instead, with all its pages: stash.h. */
+/* The block of a holder's pages that is moved to the mapping's place, instead of reading them (stash.h); NULL: none. */
 static const struct stash_block *held(const struct build *b, const struct mem_vma *m)
 {
 	return stash_find(b->r, (uint32_t)(m - b->r->m.vma));
@@ -73,7 +73,7 @@ static void attach(struct build *b, const struct mem_vma *m)
 	    0);
 }
 
-/* What it may be used for when it was just attached. */
+/* The protection of shared memory that was just attached. */
 static uint32_t attached(const struct mem_vma *m)
 {
 	return PROT_READ | (m->flags & MEM_VMA_MAY_WRITE ? PROT_WRITE : 0U);
@@ -161,7 +161,7 @@ static void set_vma(struct build *b, const struct mem_vma *m)
 
 	if (m->kind == MEM_VMA_VDSO || m->kind == MEM_VMA_VVAR)
 		return;
-	/* Anonymous memory is held as one for all neighbours. */
+	/* Neighbouring anonymous mappings are held with the same protection. */
 	if (held(b, m) ? !held(b, m)->file && m->prot != (PROT_READ | PROT_WRITE) : opened(m))
 		add(b, RESTORE_MAP, BLOB_OK, SYS_mprotect, m->start, len, m->prot, 0, 0, 0);
 	if (m->kind == MEM_VMA_SYSV && m->prot != attached(m))

@@ -23,7 +23,10 @@ static int high(const struct restore *r, int fd)
 	return fd < 0 ? fd : restore_high(r, fd);
 }
 
-/* The folder it is made in: its own, or for one that is removed again any above that is there and can be written to. */
+/*
+ * Opens the folder that the file is made in: its own one. For a file that is removed again: the next folder above that
+ * exists and is writable.
+ */
 static int open_folder(struct restore *r, const struct mem_node *x, char path[static MEM_PATH_MAX + 1])
 {
 	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = IN_PLACE };
@@ -100,7 +103,7 @@ static int make(struct restore *r, uint32_t i)
 		return n->folder;
 	if (fstat(n->folder, &n->was) < 0)
 		return -errno;
-	/* A file that was made since may have the name by now. */
+	/* A file that was made later may have this name by now. */
 	if (x->flags & MEM_NODE_REMOVED && fstatat(n->folder, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		snprintf(n->name, sizeof(n->name), ".cloche-%u", i);
 	s = S_ISREG(x->mode) ? make_file(r, i, n) : make_other(r, i, n);
@@ -135,7 +138,7 @@ static int set_xattrs(struct restore *r, const struct mem_node *x, int fd)
 	return 0;
 }
 
-/* As it was. Its folder is not newer for it. */
+/* Gives the file its mode and times, or removes its name, and restores the times of its folder. */
 static int settle(struct restore *r, uint32_t i)
 {
 	const struct mem_node *x = &r->m.node[i];

@@ -21,7 +21,7 @@
 #define READ_ONLY_MAX (8U << 20)
 #define NAMES_MAX 65536U
 #define VALUE_MAX 65536U
-#define NAME_SIZE 32U /* of a file in the folder */
+#define NAME_SIZE 32U /* size of a file's name in the folder of numbers */
 
 struct numbering {
 	struct restore *r;
@@ -36,7 +36,7 @@ static int copy_data(int from, int to, off_t size)
 		off_t data = lseek(from, at, SEEK_DATA), hole;
 
 		if (data < 0 && errno == ENXIO)
-			break; /* nothing but a hole from here on */
+			break; /* the rest of the file is a hole */
 		hole = data < 0 ? -1 : lseek(from, data, SEEK_HOLE);
 		if (hole < 0 || lseek(to, data, SEEK_SET) < 0)
 			return -errno;
@@ -112,7 +112,7 @@ static bool is_number(int fd, uint64_t number)
 	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == number && !st.st_size && st.st_nlink == 1;
 }
 
-/* Its name in its folder, which is not newer for it. */
+/* Renames the new file over the old one, and restores the times of the folder. */
 static int move_over(const struct numbering *x, const char *number, char *path)
 {
 	const struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = IN_PLACE };
@@ -132,7 +132,7 @@ static int move_over(const struct numbering *x, const char *number, char *path)
 	return futimens(folder, times) < 0 ? -errno : 0;
 }
 
-/* An empty file that has it, open, and its name. */
+/* Opens the empty file that has the inode number, and returns its name. */
 static int take(const struct numbering *x, uint64_t number, char name[static NAME_SIZE])
 {
 	for (unsigned set = 0; set < FRAME_NUMBERS_SETS; set++) {
@@ -176,7 +176,7 @@ static int keep_one(struct numbering *x, uint32_t i)
 	return move_over(x, number, path);
 }
 
-/* Only what the warden has made. */
+/* Removes the files that are left, if the warden has made them. */
 static void remove_rest(int folder)
 {
 	DIR *dir = fdopendir(folder);

@@ -24,8 +24,8 @@
 
 struct opener {
 	struct restore *r;
-	const uint32_t *file_of, *object_of; /* the first process that has it */
-	uint32_t user; /* a process that has the user whose turn it is */
+	const uint32_t *file_of, *object_of; /* for each file and object, the first process that has it */
+	uint32_t user; /* a process with the user as whom files are opened now */
 	uint32_t index; /* what was being opened */
 	bool object, differs, named;
 	int error;
@@ -67,7 +67,7 @@ static int open_path(struct opener *o, uint32_t file, int flags)
 
 	/* openat2 takes no flag that means nothing. */
 	if (S_ISREG(f->mode))
-		flags &= ~O_DIRECTORY; /* part of O_TMPFILE */
+		flags &= ~O_DIRECTORY; /* O_DIRECTORY is part of O_TMPFILE */
 	flags = flags & O_PATH ? flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW) : (flags & ~O_NOFOLLOW) | O_NOCTTY;
 	how.flags = (uint64_t)(flags | O_CLOEXEC);
 
@@ -93,7 +93,10 @@ static int open_path(struct opener *o, uint32_t file, int flags)
 	return fd < 0 ? fd : restore_high(o->r, fd);
 }
 
-/* Whether it is what it was; all of it for one whose content is part of a process's memory. */
+/*
+ * Checks that an opened file is the one in the image. If its content is part of a process's memory, all attributes must
+ * be the same.
+ */
 static int compare(struct opener *o, uint32_t file, int fd)
 {
 	const struct mem_file *f = &o->r->m.file[file];
@@ -121,7 +124,7 @@ static int open_file(struct opener *o, uint32_t i)
 	return fd < 0 ? fd : compare(o, i, fd);
 }
 
-/* A unix socket with a file that is there already, left from a socket that no process has any more. */
+/* Binds a unix socket whose file exists already: a process that has ended has left it. */
 static int open_socket(struct opener *o, const struct mem_object *x)
 {
 	struct restore_socket s;
@@ -168,7 +171,7 @@ static int open_object(struct opener *o, uint32_t i)
 	o->r->object[i] = fd < 0 ? -1 : fd;
 	if (fd < 0 || x->kind == MEM_OBJ_SOCKET)
 		return fd < 0 ? fd : 0;
-	/* Not a device's or a pipe's. */
+	/* Devices and pipes have no position. */
 	if (x->kind == MEM_OBJ_FILE && x->pos && lseek(fd, (off_t)x->pos, SEEK_SET) < 0)
 		return -errno;
 	return compare(o, x->file, fd);
@@ -251,7 +254,10 @@ static int say(const struct opener *o, struct err *e)
 	return err_sys(e, ERR_CONFLICT, o->error, "reopen '%.160s'", o->path);
 }
 
-/* A file that is mapped for writing and shared is opened so; one that is only entered, not at all. */
+/*
+ * Notes how each file has to be opened: for writing if a shared mapping needs that; a folder that is only entered, with
+ * O_PATH.
+ */
 static void note_needs(struct restore *r, uint32_t *file_of, uint32_t *object_of)
 {
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
@@ -301,7 +307,7 @@ static int put_line(const char *path, const char *text, int flags)
 	return n == (ssize_t)strlen(text) ? 0 : -EIO;
 }
 
-/* As root of the sandbox, or its single user: new numbers for what must differ between two copies. */
+/* Runs as root of the sandbox, or as its single user: renews what must differ between two copies. */
 static int renumber(void *arg)
 {
 	struct restore *r = arg;

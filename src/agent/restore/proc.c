@@ -112,7 +112,7 @@ static void join_family(struct restore *r, uint32_t i)
 		restore_die(r, failed, RESTORE_CLONE, x, 0);
 	if (p->sid == p->pid && setsid() < 0)
 		restore_die(r, i, RESTORE_SESSION, -errno, 0);
-	/* Also inherited. */
+	/* A controlling terminal is inherited by children, too. */
 	take_terminal(r, i, false);
 	x = restore_spawn(r, i, false, &failed);
 	if (x < 0)
@@ -133,7 +133,7 @@ static void join_family(struct restore *r, uint32_t i)
 	take_terminal(r, i, true);
 }
 
-/* Ends as it had ended. */
+/* Ends this process as the original had ended. */
 static _Noreturn void be_dead(struct restore *r, uint32_t i)
 {
 	const struct mem_proc *p = &r->m.proc[i];
@@ -205,7 +205,10 @@ static void bury(struct restore *r, uint32_t i)
 		;
 }
 
-/* epoll knows a file by the number it was registered with: each is put there for a moment. */
+/*
+ * Registers the watches of an epoll. It knows a file by its descriptor number, so each file gets that number for a
+ * moment.
+ */
 static int add_watches(struct restore *r, const struct mem_object *o, int epoll, uint32_t flags)
 {
 	for (uint32_t w = 0; w < o->watch.n; w++) {
@@ -232,7 +235,7 @@ static int add_watches(struct restore *r, const struct mem_object *o, int epoll,
 	return 0;
 }
 
-/* The first process that has it does it, while no number below the base is taken. */
+/* The first process that has an epoll registers its watches, while no number below the base is in use. */
 static void set_epolls(struct restore *r, uint32_t i)
 {
 	for (uint32_t k = 0; k < r->m.n[MEM_S_OBJECT]; k++) {
@@ -280,7 +283,7 @@ static int open_own(struct restore *r, const struct mem_object *o)
 	return fd;
 }
 
-/* Those that only exist among processes; as the user. */
+/* Opens files that only exist together with processes, as the user. */
 static void open_owns(struct restore *r, uint32_t i)
 {
 	const struct mem_proc *p = &r->m.proc[i];
@@ -385,11 +388,11 @@ static void become_user(struct restore *r, uint32_t i)
 			x = sys_setresgid(p->gid[0], p->gid[1], p->gid[2]);
 		if (x == 0)
 			x = sys_setresuid(p->uid[0], p->uid[1], p->uid[2]);
-		/* They follow the effective ones, unless they were set after those. */
+		/* The ids for file access follow the effective ids, unless they were set later. */
 		if (x == 0 && (p->gid[3] != p->gid[1] || p->uid[3] != p->uid[1]))
 			x = set_fs_ids(p);
 	}
-	/* From now on no right of the agent's helps; but for the ids themselves. */
+	/* From here on the process has no capability of the agent, except to change ids. */
 	if (x == 0)
 		x = caps_set(CAPS_RESTORE | restore_caps(r, p),
 			     restore_inheritable(r, p)); /* none is ever added later */
@@ -455,7 +458,7 @@ void restore_become(struct restore *r, uint32_t i)
 {
 	const struct mem_proc *p = &r->m.proc[i];
 
-	/* All of them: libc would keep two to itself. */
+	/* Blocks all signals by a raw system call: libc would leave two unblocked. */
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &(uint64_t){ ~0ULL }, NULL, sizeof(uint64_t));
 	join_family(r, i);
 	if (p->state != MEM_ALIVE)

@@ -20,7 +20,7 @@
 #define LOWEST (4ULL * GIB)
 #define HIGHEST (1ULL << 46)
 #define LEN_MAX (256ULL * GIB)
-#define CHAIN_MAX GIB /* of neighbours, with what has no pages */
+#define CHAIN_MAX GIB /* bytes of neighbouring mappings in one block, with gaps that have no pages */
 #define TRIES 4096U
 #define READ_ONCE (1ULL << 30)
 #define NOT_HELD (MEM_VMA_GROWSDOWN | MEM_VMA_LOCKED | MEM_VMA_DROPPABLE)
@@ -42,7 +42,10 @@ static bool plain(const struct mem_vma *m)
 	return !(m->flags & NOT_HELD) && !(m->advice & MEM_VMA_WIPEONFORK);
 }
 
-/* A mapping that the kernel would make one with its neighbour, and that is not: each has pages of another origin. */
+/*
+ * Whether the kernel would join two neighbouring mappings that are separate in the process, because their pages have
+ * different origins.
+ */
 static bool joins(const struct mem_vma *a, const struct mem_vma *m)
 {
 	const uint32_t same = MEM_VMA_NORESERVE;
@@ -76,7 +79,7 @@ static int open_file(const struct hold *h, const struct mem_vma *m, struct stat 
 
 /* ---- what is held where ----------------------------------------------------------------------------------------- */
 
-/* The mappings from @i on that are one block; 0: it is none. */
+/* The number of mappings from @i on that form one block; 0: mapping @i is not held. */
 static uint32_t chain(const struct hold *h, const struct mem_proc *p, uint32_t i)
 {
 	const uint32_t end = p->vma.first + p->vma.n;
@@ -119,7 +122,7 @@ static void plan(struct hold *h)
 						   .used = true,
 						   .file = vma(h, i)->kind == MEM_VMA_FILE };
 			b->len = vma(h, i + n - 1)->end - b->start;
-			/* A page at least between two of them, or they would be joined here. */
+			/* At least one page is left between two blocks, or the kernel would join them here. */
 			at += page + (b->start - at - page) % BORDER;
 			b->at = at;
 			at += b->len;
@@ -138,7 +141,7 @@ static uint64_t clear_of_all(const struct hold *h, uint64_t at, uint64_t len)
 		if (vma(h, i)->start >= at + len + GUARD || vma(h, i)->end + GUARD <= at)
 			continue;
 		at = (vma(h, i)->end + GUARD + BORDER - 1) & ~(BORDER - 1);
-		i = UINT32_MAX; /* from the beginning */
+		i = UINT32_MAX; /* start again with the first mapping */
 	}
 	return at;
 }
@@ -226,7 +229,7 @@ static int hold_block(struct hold *h, struct stash_block *b)
 	return r;
 }
 
-/* Copies read it themselves. */
+/* Gives up a block: copies of the holder then read its pages themselves. */
 static int give_back(struct hold *h, const struct stash_block *b)
 {
 	void *got = mmap((void *)(uintptr_t)b->at, b->len, PROT_NONE,
@@ -301,7 +304,7 @@ int stash_hold(int meta, const int *pages, uint32_t n_pages, int host, struct st
 
 /* ---- in the agent ----------------------------------------------------------------------------------------------- */
 
-/* By the time of its last change of any kind, too. */
+/* Whether the file is unchanged, by the time of its last change of any kind (ctime). */
 static bool same(int fd, const struct stat *was)
 {
 	struct stat st;

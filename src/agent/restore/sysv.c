@@ -29,7 +29,7 @@ struct maker {
 	struct restore *r;
 	const struct mem_object *o;
 	struct mem_sysv s;
-	const uint8_t *rest; /* what follows ->s */
+	const uint8_t *rest; /* the data that follows ->s in the image */
 	bool last; /* all processes have attached: set owner and mode */
 	int error;
 };
@@ -50,7 +50,7 @@ static struct mem_sem sem_of(const struct maker *m, uint32_t i)
 	return x;
 }
 
-/* The id that the next object of its kind gets. As the agent: it takes CHECKPOINT_RESTORE. */
+/* Sets the id that the next object of this kind gets. Only the agent can: it takes CAP_CHECKPOINT_RESTORE. */
 static int choose_id(const struct restore *r, const struct mem_sysv *s)
 {
 	static const char *const names[MEM_SYSV_KINDS] = { "shm_next_id", "sem_next_id", "msg_next_id" };
@@ -275,7 +275,7 @@ static int undo(int id, const struct mem_undo *u, uint32_t value)
 	return x;
 }
 
-/* All of one set that @pid has; returns how many, or -errno. */
+/* Restores all adjustments that @pid has for one set. Returns how many, or -errno. */
 static int undo_all(const struct mem_sysv *s, const uint8_t *rest, uint32_t pid, bool set)
 {
 	const uint8_t *at = rest + s->n * sizeof(struct mem_sem);

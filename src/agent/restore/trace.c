@@ -47,7 +47,7 @@ static int regset(long req, uint32_t tid, uint32_t note, const void *data, size_
 	return (int)trace(req, tid, note, &v);
 }
 
-/* Until it stops; the word of it, or -errno when it is gone. */
+/* Waits until the thread stops. Returns its status, or -errno if it is gone. */
 static int stopped(uint32_t tid)
 {
 	int status;
@@ -58,7 +58,7 @@ static int stopped(uint32_t tid)
 	return WIFSTOPPED(status) ? status >> 8 : -ECHILD;
 }
 
-/* Where a system call can be made from, in the code all of them still have. */
+/* Finds a system call instruction in the code that all processes still have. */
 static uint64_t find_call(void)
 {
 	const size_t n = (size_t)(__stop_cloche_blob - __start_cloche_blob);
@@ -76,7 +76,7 @@ static void set_call(uint64_t *regs, uint64_t at, long nr, const uint64_t a[4])
 	regs[R_RSI] = a[1];
 	regs[R_RDX] = a[2];
 	regs[R_R10] = a[3];
-	regs[R_ORIG] = ~0ULL; /* it does not go back into the call it waits in */
+	regs[R_ORIG] = ~0ULL; /* the thread does not continue the system call that it waits in */
 	regs[R_IP] = at;
 #else
 	memcpy(regs, a, 4 * sizeof(*regs));
@@ -183,7 +183,7 @@ static int go_to(uint32_t tid, int sig, int expected)
 	return x < 0 ? x : x == expected ? 0 : -EINTR;
 }
 
-/* Out of the restoring code, and to where it was. */
+/* Removes the restoring code from a thread's process, and sets the thread's registers. */
 static int finish(const struct restore *r, uint32_t i, uint64_t call, enum restore_what *what)
 {
 	const struct mem_proc *p = &r->m.proc[i];
@@ -225,7 +225,9 @@ static bool has_stop(const struct restore *r, struct mem_span s)
 	return false;
 }
 
-/* What waits for a process that is stopped already would have stopped it while it was being made: map.c leaves it out. */
+/*
+ * Queues pending stop signals. They would have stopped the process while it was being made, so map.c leaves them out.
+ */
 static int queue_stops(const struct restore *r, const struct mem_proc *p)
 {
 	int x = 0;
@@ -241,7 +243,7 @@ static int queue_stops(const struct restore *r, const struct mem_proc *p)
 	return x;
 }
 
-/* The signal of a stop went to the parent, which took it long ago or has it in the image. */
+/* Drops the SIGCHLD that the stop has sent to the parent: the parent has taken it before, or has it in the image. */
 static int forget_stop(const struct restore *r, uint32_t i, uint64_t call)
 {
 	const struct mem_proc *p = &r->m.proc[i];

@@ -30,7 +30,7 @@ static int slave_of(int master, uint32_t flags)
 	return exec_open_slave(master, (int)(flags & (O_ACCMODE | STATUS_FLAGS)));
 }
 
-/* What was said and not read yet goes in raw, before the terminal's own settings. */
+/* Writes input that was not read yet, in raw mode, before the terminal's own settings are made. */
 static int fill(int slave, const uint8_t *bytes, uint64_t len)
 {
 	struct termios2 t;
@@ -110,7 +110,7 @@ static const struct mem_proc *proc_of(const struct restore *r, uint32_t pid)
 	return &r->m.proc[0];
 }
 
-/* Settings of an exec's terminal are with one of its slaves. */
+/* The settings of an exec's terminal are recorded with one of its slaves. */
 static bool pty_of_exec(const struct restore *r, uint32_t id, struct mem_pty *ret)
 {
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++) {
@@ -174,7 +174,7 @@ static int make_terminal(struct restore *r, uint64_t index, int master)
 		if (s >= 0 && pty_of_exec(r, x->id, &p)) {
 			s = set_up(master, slave, &p);
 			exclusive = p.exclusive;
-		} else if (s >= 0) { /* no process has it open: it is the user's, as for an exec that is started */
+		} else if (s >= 0) { /* no process has it open: the user owns it, as with a new exec */
 			const uint32_t uid = proc_of(r, x->pid)->uid[1];
 
 			if (fchown(slave, uid, TTY_GROUP) < 0 && fchown(slave, uid, (gid_t)-1) < 0)
@@ -188,7 +188,7 @@ static int make_terminal(struct restore *r, uint64_t index, int master)
 		s = sys_ioctl(slave, EXCLUSIVE, NULL);
 	if (s < 0)
 		return s;
-	/* The exec's own is the agent's; a process's is one of its descriptors. */
+	/* The master of an exec's terminal is the agent's; others are descriptors of processes. */
 	if (o) {
 		r->object[at_object] = sys_fcntl(master, F_DUPFD_CLOEXEC, r->base);
 		return r->object[at_object] < 0 ? r->object[at_object] : 0;
@@ -199,7 +199,7 @@ static int make_terminal(struct restore *r, uint64_t index, int master)
 	return r->exec[at_exec].fds[0] < 0 ? r->exec[at_exec].fds[0] : 0;
 }
 
-/* Its master is closed again, as that of those between. */
+/* Whether the terminal's master was closed: it is made, and its master closed again. */
 static bool hung_up(const struct restore *r, uint64_t index)
 {
 	for (uint32_t i = 0; i < r->m.n[MEM_S_OBJECT]; i++)
@@ -315,7 +315,7 @@ static int make_warm(struct restore *r, uint32_t exec, int *ret)
 		if (o->kind != MEM_OBJ_EXTERNAL || o->a != r->m.exec[exec].id || o->b != MEM_WARM)
 			continue;
 		if (ours >= 0)
-			return -EEXIST; /* there is but one */
+			return -EEXIST; /* an exec has only one warm process */
 		s = warm_pair(&ours, &theirs);
 		if (s == 0)
 			s = sys_fcntl(theirs, F_SETFL, (long)(o->flags & STATUS_FLAGS));

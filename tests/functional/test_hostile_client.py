@@ -190,3 +190,12 @@ if LONG:
         assert p.most < PENDING + HISTORY + 2 * BASE
         until(lambda: rss(d) < 2 * BASE)
         assert state(d) - first < 16 * MIB
+
+
+def test_json_of_many_values_is_refused_before_they_are_made(d, mean):
+    before = rss(d)
+    for body in (b'{"code":[' + b"1," * (20 * MIB) + b"1]}", b'{"code":"","files":{' + b'"":[],' * MIB + b'"":0}}'):
+        with Peak(d) as p:
+            r = mean.post("/v1/run", body, headers={"Content-Type": "application/json"})
+        assert r.status == 400 and r.json["error"]["reason"] == "bad_json" and "65536 values" in r.json["error"]["message"], r
+        assert p.most < before + 192 * MIB  # the text itself, and a copy while it grows

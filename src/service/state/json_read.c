@@ -6,10 +6,13 @@
 
 #include <stdarg.h>
 
-/* The library's own bound on depth is fixed, and larger. Brackets inside of strings do not count. */
-static bool too_deep(const char *text, size_t len)
+/*
+ * The library's own bound on depth is fixed, and larger, and it has none on how many values there are: each takes it some
+ * 0.2 us and 32 bytes, for which all other requests wait. What is inside of strings does not count.
+ */
+static int check_shape(const char *text, size_t len, struct err *e)
 {
-	unsigned depth = 0;
+	unsigned depth = 0, values = 1;
 	bool in = false;
 
 	for (size_t i = 0; i < len; i++) {
@@ -23,19 +26,26 @@ static bool too_deep(const char *text, size_t len)
 		} else if (c == '"') {
 			in = true;
 		} else if (c == '{' || c == '[') {
+			values++;
 			if (++depth > JIN_DEPTH)
-				return true;
+				return err_set(e, WHY_BAD_JSON, -EINVAL, "JSON: nested deeper than %d levels",
+					       JIN_DEPTH);
 		} else if ((c == '}' || c == ']') && depth) {
 			depth--;
+		} else if (c == ',') {
+			values++;
 		}
+		if (values > JIN_VALUES)
+			return err_set(e, WHY_BAD_JSON, -E2BIG, "JSON: more than %d values", JIN_VALUES);
 	}
-	return false;
+	return 0;
 }
 
 static int begin(const char *text, size_t len, size_t flags, json_t **ret, struct err *e)
 {
 	json_error_t why;
 	json_t *o;
+	int r;
 
 	if (!len) {
 		o = json_object();
@@ -44,8 +54,9 @@ static int begin(const char *text, size_t len, size_t flags, json_t **ret, struc
 		*ret = o;
 		return 0;
 	}
-	if (too_deep(text, len))
-		return err_set(e, WHY_BAD_JSON, -EINVAL, "JSON: nested deeper than %d levels", JIN_DEPTH);
+	r = check_shape(text, len, e);
+	if (r < 0)
+		return r;
 	o = json_loadb(text, len, JSON_REJECT_DUPLICATES | flags, &why);
 	if (!o)
 		return err_set(e, WHY_BAD_JSON, -EINVAL, "JSON: %.120s (line %d, column %d)", why.text, why.line,

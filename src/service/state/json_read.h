@@ -17,6 +17,7 @@
 #include "base/err.h"
 
 #define JIN_DEPTH 32
+#define JIN_VALUES 65536 /* of a whole text: no request needs more than some thousand */
 #define JIN_KEYS 48
 #define JIN_MS_MAX (100ULL * 366 * 24 * 3600 * 1000) /* then nanoseconds since 1970 still fit */
 

@@ -1,6 +1,7 @@
 /* Reads the configuration file, the environment and options. */
 #include "daemon/conf.h"
 #include "base/base.h"
+#include "base/near.h"
 #include "base/buf.h"
 #include "base/str.h"
 #include "daemon/listen.h"
@@ -349,12 +350,19 @@ static int put(struct daemon_config *c, const struct key *k, const char *value, 
 
 int conf_set(struct daemon_config *c, const char *key, const char *value, struct err *e)
 {
+	const char *names[ARRAY_LEN(keys)], *near;
 	const struct key *k = find(key);
 	int r;
 
 	if (!k) {
+		for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+			names[i] = keys[i].name;
+		near = near_word(key, names, ARRAY_LEN(keys));
 		err_set(e, ERR_INVALID, -EINVAL, "unknown key '%.60s'", key);
-		err_remedy(e, "docs/config.md lists all keys");
+		if (near)
+			err_remedy(e, "did you mean %s? docs/config.md lists all keys", near);
+		else
+			err_remedy(e, "docs/config.md lists all keys");
 		return -EINVAL;
 	}
 	r = put(c, k, value, e);

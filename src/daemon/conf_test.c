@@ -95,6 +95,12 @@ TEST(errors_name_file_and_line)
 	}
 }
 
+TEST(a_mistyped_key_is_answered_with_the_one_that_was_meant)
+{
+	CHECK(parse("memroy = 1G\n") < 0);
+	CHECK_CONTAINS(e.remedy, "did you mean memory?");
+}
+
 TEST(networks_are_lists_and_a_copy_is_as_good)
 {
 	const char *list[EGRESS_RULES_MAX];

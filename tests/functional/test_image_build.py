@@ -116,7 +116,7 @@ def test_steps_that_were_done_are_cached(d):  # noqa: F811
     ("FROM test:1\nRUN exit 3", "line 2: RUN: the command failed with exit code 3"),
     ("FROM test:1\nCOPY nothing /x", "line 2: COPY: 'nothing' is not there"),
     ("FROM nowhere:1\n", "line 1: FROM: no image 'nowhere:1'"),
-    ("FROM test:1\n\nADD https://example.com/x /x", "line 3: ADD: 'https://example.com/x': ADD fetches nothing"),
+    ("FROM test:1\n\nADD https://example.com/x /x", "line 3: ADD: 'https://example.com/x': ADD does not take URLs"),
     ("FROM test:1\nFOO", "line 2: unknown instruction 'FOO'"),
     ("FROM test:1\nRUN --security=insecure true", "line 2: RUN --security is not supported"),
     ("FROM --platform=linux/mips test:1", "line 1: FROM: --platform=linux/mips is not supported"),

@@ -84,7 +84,7 @@ static int remote(const char *text, struct err *e)
 {
 	if (!strstr(text, "://") && strncmp(text, "git@", 4) != 0)
 		return 0;
-	err_set(e, ERR_UNSUPPORTED, -ENOTSUP, "'%.100s': ADD fetches nothing", text);
+	err_set(e, ERR_UNSUPPORTED, -ENOTSUP, "'%.100s': ADD does not take URLs", text);
 	err_remedy(e, "fetch it in a RUN with --network, which checks what comes, or put it into the context");
 	return -ENOTSUP;
 }
@@ -168,8 +168,7 @@ static int spec_of(struct build *b, const struct instruction *in, struct buf *sp
 	int r = sources(b, in, spec, e);
 
 	if (r == 0 && instruction_flag(in, "checksum", NULL))
-		return err_set(e, ERR_UNSUPPORTED, -ENOTSUP,
-			       "--checksum is for files that are fetched, and ADD fetches nothing");
+		return err_set(e, ERR_UNSUPPORTED, -ENOTSUP, "--checksum is for URLs, which ADD does not take");
 	if (r == 0)
 		r = build_word(b, in->args.at[in->args.n - 1], &word, e);
 	if (r < 0)

@@ -18,6 +18,7 @@
 
 #define STREAM_MAX (4U << 20) /* as much as a new connection takes without a reader */
 #define FLOW_MS 1000U
+#define SOON_MS 20U /* what may be in the way for long is waited for no longer */
 #define CUT_MAX (1U << 20) /* of a connection that is cut: all of it has to be at its reader when that happens */
 #define SIOCOUTQ_ 0x5411
 /* enum of net/tcp_states.h, which no header for programs has */
@@ -118,13 +119,15 @@ static int look_tcp(struct object *o, struct tcp_info *info, short *ret_revents,
 	struct pollfd p = { .fd = o->fd, .events = POLLIN | POLLRDHUP | POLLPRI };
 	uint32_t waiting = 0;
 
+	/* In this order: what comes meanwhile may be counted twice as sent, or as an end that is not seen yet, but never the opposite. */
 	memset(info, 0, sizeof(*info));
-	if (getsockopt(o->fd, IPPROTO_TCP, TCP_INFO, info, &len) < 0 || poll(&p, 1, 0) < 0)
+	sys_ioctl(o->fd, SIOCOUTQ_, &waiting);
+	if (poll(&p, 1, 0) < 0 || getsockopt(o->fd, IPPROTO_TCP, TCP_INFO, info, &len) < 0 ||
+	    (info->tcpi_state == CLOSED && poll(&p, 1, 0) < 0))
 		return err_sys(e, ERR_INTERNAL, -errno, "a TCP socket");
 	s->tcp_state = info->tcpi_state;
 	s->hung_up = p.revents & POLLRDHUP;
 	s->failed = p.revents & (POLLERR | POLLPRI);
-	sys_ioctl(o->fd, SIOCOUTQ_, &waiting);
 	s->sent = info->tcpi_bytes_acked + waiting;
 	s->received = info->tcpi_bytes_received;
 	s->sent_any = info->tcpi_bytes_sent || waiting;
@@ -132,24 +135,30 @@ static int look_tcp(struct object *o, struct tcp_info *info, short *ret_revents,
 	return 0;
 }
 
-static int read_tcp(struct opened *x, struct err *e)
+static void look_listener(struct socket *s, const struct tcp_info *info)
 {
-	struct socket *s = x->o->socket;
+	s->k.state = MEM_SOCK_LISTEN;
+	s->k.backlog = info->tcpi_sacked < 65535 ? info->tcpi_sacked : 65535;
+	s->pending = info->tcpi_unacked;
+}
+
+/* Looks at it and says what it is, as far as it says so itself. Done again later, since packets may still be under way. */
+static int read_tcp(struct object *o, struct err *e)
+{
+	struct socket *s = o->socket;
 	struct tcp_info info;
 	short revents;
 	int r;
 
-	r = look_tcp(x->o, &info, &revents, e);
+	r = look_tcp(o, &info, &revents, e);
 	if (r < 0)
 		return r;
 	switch (s->tcp_state) {
 	case LISTENING:
-		s->k.state = MEM_SOCK_LISTEN;
-		s->k.backlog = info.tcpi_sacked < 65535 ? info.tcpi_sacked : 65535;
-		s->pending = info.tcpi_unacked;
+		look_listener(s, &info);
 		return 0;
 	case SYN_SENT:
-		return proc_refuse(x->p, e, "has a TCP socket that is connecting, descriptor %u", x->num);
+		return proc_refuse(o->p, e, "has a TCP socket that is connecting, descriptor %u", o->num);
 	case CLOSED:
 		if (revents & POLLERR && is_over(s, &info)) {
 			s->k.state = MEM_SOCK_RESET;
@@ -157,11 +166,11 @@ static int read_tcp(struct opened *x, struct err *e)
 			return 0;
 		}
 		if (s->failed)
-			return proc_refuse(x->p, e, "has a TCP socket with an unread error");
+			return proc_refuse(o->p, e, "has a TCP socket with an unread error");
 		if (!s->hung_up)
 			return 0;
 		if (!info.tcpi_segs_in && !info.tcpi_segs_out)
-			return proc_refuse(x->p, e, "has a TCP socket that was shut down before it was connected");
+			return proc_refuse(o->p, e, "has a TCP socket that was shut down before it was connected");
 		s->k.state = MEM_SOCK_CLOSED;
 		s->connected = true;
 		return 0;
@@ -209,13 +218,26 @@ int object_inet(struct opened *x, struct err *e)
 	const struct mem_socket *k = &x->o->socket->k;
 
 	if (k->type == SOCK_STREAM && k->protocol == IPPROTO_TCP)
-		return read_tcp(x, e);
+		return read_tcp(x->o, e);
 	if (k->type == SOCK_DGRAM && k->protocol == IPPROTO_UDP)
 		return read_udp(x, e);
 	return proc_refuse(x->p, e, "has an IP socket of type %u and protocol %u", k->type, k->protocol);
 }
 
 /* ---- TCP connections, when all sockets are known ---------------------------------------------------------------- */
+
+/*
+ * Whether its program may not know yet that it is connected: it has connected it, sent nothing and read nothing of the @unread
+ * bytes. Then connect(), called again or begun anew, succeeds once.
+ */
+static void note_connecting(struct socket *s, uint64_t unread)
+{
+	const bool ended = s->tcp_state == CLOSE_WAIT;
+
+	/* One byte that the kernel counts as sent is the SYN of the end that has connected. */
+	if ((s->tcp_state == ESTABLISHED || ended) && s->sent == 1 && !s->sent_any && s->received == unread + ended)
+		s->k.flags |= MEM_SOCK_CONNECTING;
+}
 
 /* What it can read stays where it is. */
 static int read_stream(struct object *o, struct err *e)
@@ -228,7 +250,10 @@ static int read_stream(struct object *o, struct err *e)
 
 	if (s->failed)
 		return proc_refuse(o->p, e, "has a TCP socket with an unread error or urgent data");
-	if (sys_ioctl(o->fd, FIONREAD, &waiting) < 0 || !waiting)
+	if (sys_ioctl(o->fd, FIONREAD, &waiting) < 0)
+		return 0;
+	note_connecting(s, waiting);
+	if (!waiting)
 		return 0;
 	if (waiting > STREAM_MAX)
 		return proc_refuse(o->p, e, "has more than %u MiB of unread data in a TCP socket", STREAM_MAX >> 20);
@@ -327,73 +352,63 @@ static bool listens_at(const struct object *o, const struct end *at)
 	       (end_is_v4(&x) && end_is_v4(at) && !memcmp(x.addr + 12, none.addr, 4));
 }
 
-/*
- * Links an end whose other end is still in the queue of a listener, which cannot be read. One that its listener does not
- * count is not in the queue yet: the packet that puts it there is under way, or the listener waits for data
- * (TCP_DEFER_ACCEPT) or for room.
- */
-static int link_pending(struct dump *d, struct object *o, const struct end *there, struct err *e)
+/* The listener inside at @there which has counted a connection that is in its queue and not linked yet; else one that has not. */
+static struct object *listener_at(struct dump *d, const struct end *there)
 {
-	const struct object *early = NULL;
+	struct object *early = NULL;
+	struct tcp_info info;
+	struct err quiet = { 0 };
+	short revents;
 
 	for (uint32_t i = 0; i < d->n_objects; i++) {
 		struct object *l = &d->object[i];
 
 		if (!listens_at(l, there))
 			continue;
-		if (l->socket->matched >= l->socket->pending) {
-			early = l;
-			continue;
-		}
-		l->socket->matched++;
-		note_shutdown(o->socket);
-		if (o->socket->sent_any || o->socket->k.shutdown || o->socket->failed)
-			return proc_refuse(o->p, e,
-					   "has sent data over a TCP connection that process %u has not accepted yet",
-					   l->p->pid);
-		o->socket->k.state = MEM_SOCK_PENDING;
-		o->rec.pair = i;
-		return 0;
+		if (look_tcp(l, &info, &revents, &quiet) == 0)
+			look_listener(l->socket, &info);
+		if (l->socket->matched < l->socket->pending)
+			return l;
+		early = l;
 	}
-	if (early)
-		return err_set(e, ERR_CONFLICT, -EAGAIN,
-			       "process %u (%s): has a TCP connection that process %u cannot accept yet", o->p->pid,
-			       o->p->name, early->p->pid);
-	return 0; /* no listener inside: it is cut */
+	return early;
 }
 
-/* No process inside has the other end. */
-static int link_alone(struct dump *d, uint32_t at, const struct end *here, const struct end *there, struct err *e)
+/* Links an end whose other end is still in the queue of a listener, which cannot be read. */
+static int link_pending(struct dump *d, struct object *o, const struct end *there, struct err *e)
+{
+	struct object *l = listener_at(d, there);
+
+	if (!l)
+		return 0; /* a process outside listens there: it is cut */
+	l->socket->matched++;
+	note_shutdown(o->socket);
+	if (o->socket->sent_any || o->socket->k.shutdown || o->socket->failed)
+		return proc_refuse(o->p, e, "has sent data over a TCP connection that process %u has not accepted yet",
+				   l->p->pid);
+	note_connecting(o->socket, 0);
+	o->socket->k.state = MEM_SOCK_PENDING;
+	o->rec.pair = (uint32_t)(l - d->object);
+	return 0;
+}
+
+/* No process inside has the other end, which is as @found. */
+static int link_alone(struct dump *d, uint32_t at, const struct end *there, const struct diag_socket *found,
+		      struct err *e)
 {
 	struct object *o = &d->object[at];
-	struct diag_socket found = { 0 };
-	struct diag_flow flow;
-	struct err quiet = { 0 };
 
-	flow_of(there, here, &flow);
-	if (!end_is_loopback(there))
-		return 0; /* outside */
-	if (diag_socket(&flow, &found, &quiet) < 0)
-		found = (struct diag_socket){ .state = CLOSED };
-	if (found.inode)
+	if (found->inode)
 		return 0; /* a process of the host has it */
-	switch (found.state) {
-	case SYN_RECV:
-	case ESTABLISHED:
-	case CLOSE_WAIT:
+	if (found->state == ESTABLISHED || found->state == CLOSE_WAIT)
 		return link_pending(d, o, there, e);
-	case FIN_WAIT1:
-		if (!has_come(o, NULL) && let_flow(d, o, NULL, e) < 0)
+	if (found->state == FIN_WAIT1 && !has_come(o, NULL)) {
+		if (let_flow(d, o, NULL, e) < 0)
 			return -EIO;
 		if (!has_come(o, NULL))
 			return proc_refuse(o->p, e,
 					   "has a TCP connection whose other end was closed while data was in transit");
-		break;
-	default:
-		break;
 	}
-	if (o->socket->tcp_state != CLOSE_WAIT)
-		return 0; /* a connection without another end: cut */
 	o->socket->k.state = MEM_SOCK_PAIR;
 	o->rec.pair = at;
 	return read_stream(o, e);
@@ -410,42 +425,146 @@ static int link_closed(struct dump *d, uint32_t at, uint32_t other, struct err *
 	return read_stream(o, e);
 }
 
-static uint32_t other_end(const struct dump *d, uint32_t at, const struct end *here, const struct end *there)
+/* The other end by its addresses: one that has ended for one that has ended, or the opposite (@differs). */
+static uint32_t other_end(const struct dump *d, uint32_t at, bool differs)
 {
-	bool closed = d->object[at].socket->tcp_state == CLOSED;
-	struct end a, b;
+	const struct socket *s = d->object[at].socket;
+	struct end here, there, a, b;
 
+	if (!end_read(s->k.addr, s->k.addr_len, &here) || !end_read(s->k.peer, s->k.peer_len, &there))
+		return MEM_NONE;
 	for (uint32_t i = 0; i < d->n_objects; i++) {
 		const struct object *o = &d->object[i];
 
 		if (i != at && o->rec.kind == MEM_OBJ_SOCKET && o->socket->connected &&
-		    (o->socket->tcp_state == CLOSED) == closed &&
+		    ((o->socket->tcp_state == CLOSED) == (s->tcp_state == CLOSED)) != differs &&
 		    end_read(o->socket->k.addr, o->socket->k.addr_len, &a) &&
-		    end_read(o->socket->k.peer, o->socket->k.peer_len, &b) && end_same(&a, there) && end_same(&b, here))
+		    end_read(o->socket->k.peer, o->socket->k.peer_len, &b) && end_same(&a, &there) &&
+		    end_same(&b, &here))
 			return i;
 	}
 	return MEM_NONE;
+}
+
+/* What the kernel has of the other end, if no process inside has it. State 0: nothing. */
+static int look_outside(const struct end *here, const struct end *there, struct diag_socket *ret, struct err *e)
+{
+	struct diag_flow flow;
+	struct err none = { 0 };
+	int r;
+
+	*ret = (struct diag_socket){ 0 };
+	flow_of(there, here, &flow);
+	r = diag_socket(&flow, ret, &none);
+	if (r < 0 && r != -ENOENT)
+		*e = none;
+	return r == -ENOENT ? 0 : r;
+}
+
+/* Whether a packet is under way that would change what @o and the other end @found are for each other. */
+static bool is_under_way(struct dump *d, const struct object *o, const struct end *there,
+			 const struct diag_socket *found)
+{
+	const struct object *l;
+
+	if (found->inode)
+		return false;
+	switch (found->state) {
+	case SYN_RECV:
+		return true;
+	case ESTABLISHED:
+	case CLOSE_WAIT: /* not counted: the packet that puts it into the queue is under way */
+		l = listener_at(d, there);
+		return l && l->socket->matched >= l->socket->pending;
+	default:
+		return o->socket->tcp_state != CLOSE_WAIT;
+	}
+}
+
+/*
+ * A busy processor delivers packets after the processes that sent them were stopped. Waits until both ends are as they will be.
+ * The other end of @at is *@ret, or MEM_NONE and *@ret_found.
+ */
+static int settle(struct dump *d, uint32_t at, uint32_t *ret, struct diag_socket *ret_found, struct err *e)
+{
+	struct object *o = &d->object[at];
+	struct end here = { 0 }, there = { 0 };
+	const struct object *l;
+	uint32_t other;
+	bool waits;
+	int r;
+
+	end_read(o->socket->k.addr, o->socket->k.addr_len, &here);
+	end_read(o->socket->k.peer, o->socket->k.peer_len, &there);
+	for (unsigned ms = 0;; ms++) {
+		r = read_tcp(o, e);
+		*ret = other_end(d, at, false);
+		*ret_found = (struct diag_socket){ 0 };
+		if (r < 0 || *ret != MEM_NONE)
+			return r;
+		other = other_end(d, at, true);
+		if (other != MEM_NONE && other_end(d, other, false) == MEM_NONE) {
+			r = read_tcp(&d->object[other], e); /* one of both has ended, so the other is about to */
+		} else if (o->socket->tcp_state == CLOSED) {
+			return 0;
+		} else {
+			r = look_outside(&here, &there, ret_found, e);
+			if (r == 0 && !is_under_way(d, o, &there, ret_found))
+				return 0;
+		}
+		if (r < 0)
+			return r;
+		waits = ret_found->state == SYN_RECV || ret_found->state == ESTABLISHED ||
+			ret_found->state == CLOSE_WAIT;
+		if (ms == FLOW_MS || (ms >= SOON_MS && (waits || ret_found->state == FIN_WAIT1)))
+			break;
+		poll(NULL, 0, 1);
+	}
+	if (ret_found->state == FIN_WAIT1)
+		return 0; /* it waits for room */
+	l = waits ? listener_at(d, &there) : NULL;
+	if (l)
+		return err_set(e, ERR_CONFLICT, -EAGAIN,
+			       "process %u (%s): has a TCP connection that process %u cannot accept yet", o->p->pid,
+			       o->p->name, l->p->pid);
+	if (waits)
+		return err_set(e, ERR_CONFLICT, -EAGAIN,
+			       "process %u (%s): has a TCP connection that no process can accept yet", o->p->pid,
+			       o->p->name);
+	return proc_refuse(o->p, e, "has a TCP connection whose other end does not exist any more");
 }
 
 int object_link_tcp(struct dump *d, uint32_t at, struct err *e)
 {
 	struct object *o = &d->object[at];
 	struct end here = { 0 }, there = { 0 };
-	bool ends, closed = o->socket->k.state == MEM_SOCK_CLOSED;
-	uint32_t other;
+	struct diag_socket found = { 0 };
+	uint32_t other = MEM_NONE;
+	bool ends, local;
+	int r = 0;
 
-	if (!closed && o->socket->k.state != MEM_SOCK_RESET)
+	if (o->socket->k.state != MEM_SOCK_CLOSED && o->socket->k.state != MEM_SOCK_RESET)
 		return 0;
 	ends = end_read(o->socket->k.addr, o->socket->k.addr_len, &here) &&
 	       end_read(o->socket->k.peer, o->socket->k.peer_len, &there);
-	other = o->socket->other ? o->socket->other - 1 : ends ? other_end(d, at, &here, &there) : MEM_NONE;
 	if (ends && end_same(&here, &there))
 		return proc_refuse(o->p, e, "has a TCP socket that is connected to itself");
-	if (closed)
+	/* A connection to an address of the sandbox's own is inside, too. */
+	local = ends && !o->socket->was_cut &&
+		(end_is_loopback(&there) || !memcmp(here.addr, there.addr, 16) || other_end(d, at, false) != MEM_NONE);
+	if (o->socket->other)
+		other = o->socket->other - 1;
+	else if (local)
+		r = settle(d, at, &other, &found, e);
+	if (r < 0)
+		return r;
+	if (o->socket->k.state == MEM_SOCK_CLOSED)
 		return other != MEM_NONE && end_is_loopback(&here) ? link_closed(d, at, other, e) : read_stream(o, e);
 	if (other != MEM_NONE)
 		return link_pair(d, at, other, e);
-	return ends ? link_alone(d, at, &here, &there, e) : 0;
+	if (local && !found.inode && !end_is_loopback(&there))
+		return proc_refuse(o->p, e, "has a TCP connection inside the sandbox over a non-loopback address");
+	return local ? link_alone(d, at, &there, &found, e) : 0;
 }
 
 /* What had come before it is cut can still be read, as after a reset. */
@@ -465,10 +584,20 @@ void object_cut_queue(struct object *o)
 
 int object_link_listener(const struct dump *d, uint32_t at, struct err *e)
 {
-	const struct object *o = &d->object[at];
+	struct object *o = &d->object[at];
+	struct tcp_info info;
+	short revents;
+	int r = 0;
 
-	if (o->socket->k.state == MEM_SOCK_LISTEN && o->socket->pending + o->socket->n_waiting > o->socket->matched)
+	if (o->socket->k.state != MEM_SOCK_LISTEN)
+		return 0;
+	if (o->socket->k.family != AF_UNIX) {
+		r = look_tcp(o, &info, &revents, e);
+		if (r == 0)
+			look_listener(o->socket, &info);
+	}
+	if (r == 0 && o->socket->pending + o->socket->n_waiting > o->socket->matched)
 		return proc_refuse(o->p, e,
 				   "has unaccepted connections of processes that ended or are outside the sandbox");
-	return 0;
+	return r;
 }

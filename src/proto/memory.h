@@ -273,7 +273,8 @@ enum mem_socket_state {
 #define MEM_SOCK_PEER 4U /* unix datagrams: connected to the object ->pair */
 #define MEM_SOCK_TWO 8U /* unix datagrams: and that one to this: both were made together */
 #define MEM_SOCK_UNHEARD 16U /* unix: the other end was closed before it had read everything */
-#define MEM_SOCK_FLAGS 31U
+#define MEM_SOCK_CONNECTING 32U /* TCP: connect() has made the connection, and may not have returned yet */
+#define MEM_SOCK_FLAGS 63U
 
 struct mem_socket {
 	uint32_t family, type, protocol;

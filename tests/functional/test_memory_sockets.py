@@ -1,6 +1,9 @@
 """TCP and UDP sockets in memory checkpoints. A program for each kind of socket sets it up; the source, a copy, a fork of the
 copy, and the copy after it was hibernated and woken tell the same of it. What cannot be carried is refused with the reason."""
+import os
+import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -68,6 +71,21 @@ print(all(v, 4), eof(v), eof(u), fails(u.send, b"x"), fails(u.getpeername), name
 print(eof(i), i.send(b"out"), all(j, 3))
 print(fails(never.recv, 1), fails(bound.recv, 1), bound.getsockname() == place); bound.listen(); print(socket.create_connection(place).getpeername() == place)
 """, "b'last words' b'' 5 b'still' BrokenPipeError\nb'gone' b''\nb'over' b'' b'' BrokenPipeError OSError True\nb'' 3 b'out'\nOSError OSError True\nTrue")
+
+# Its program is about to ask once more whether it is connected, or is inside of connect(): it is told so once.
+CONNECTING = ("""
+s = socket.create_server(("127.0.0.1", 0))
+def begin():
+    c = socket.socket(); c.setblocking(False); assert c.connect_ex(s.getsockname()) == 115 and select.select([], [c], [], 30)[1]; return c
+accepted = begin(); a, _ = s.accept(); answered = begin(); b, _ = s.accept(); b.sendall(b"first"); ended = begin(); s.accept()[0].close(); used = begin(); u, _ = s.accept(); used.send(b"x"); all(u, 1)
+assert select.select([answered], [], [], 30)[0] and select.select([ended], [], [], 30)[0]
+waits = begin()
+gate()
+print([[c.connect_ex(s.getsockname()) for _ in range(2)] for c in (accepted, waits, answered, ended)], [c.getblocking() for c in (accepted, waits)])
+w, _ = s.accept()
+for c, x in (accepted, a), (waits, w), (answered, b): c.setblocking(True); c.sendall(b"ping"); print(all(x, 4), x.send(b"pong"), all(c, 4))
+print(eof(ended))
+""", "[[0, 106], [0, 106], [0, 106], [0, 106]] [False, False]\nb'ping' 4 b'pong'\nb'ping' 4 b'pong'\nb'ping' 4 b'firs'\nb''")
 
 OPTIONS = ("""
 S, T, I = socket.SOL_SOCKET, socket.IPPROTO_TCP, socket.IPPROTO_IP
@@ -180,7 +198,7 @@ print(names == [s.getsockname() for s in (a, b, never)], a.getsockopt(socket.SOL
 print(links(a) == links(b) != [], b"lo" in links(never), never.getsockname()[0] != 0)
 """, "True True 1 1 False []\nTrue True True")
 
-GROUPS = {"unsent": {"unsent": UNSENT}, "netlink": {"netlink": NETLINK}, "tcp": {"tcp": TCP, "server": SERVER, "halves": HALVES}, "options": {"options": OPTIONS, "reuseport": REUSED, "reuseport of datagrams": REUSED_UDP}}
+GROUPS = {"unsent": {"unsent": UNSENT}, "netlink": {"netlink": NETLINK}, "tcp": {"tcp": TCP, "server": SERVER, "halves": HALVES, "connecting": CONNECTING}, "options": {"options": OPTIONS, "reuseport": REUSED, "reuseport of datagrams": REUSED_UDP}}
 
 
 def checked(d, box, xs):
@@ -235,3 +253,39 @@ def test_what_can_not_be_carried_is_refused_and_runs_on(d, clean):
         e = error(d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True}), 422, "refused")
         assert re.search(rf"process \d+ \(python3\).*({reason})", e["message"]), (name, e)
         assert checked(d, b, [x]) == [("on", 0, "")], name
+
+
+# Loopback lets 100 bytes a second pass, and has tokens left for one packet: the answer to the second shutdown's is under way for 0.3 s.
+SLOW = """
+c, a = pair(); c.sendall(b"over"); c.shutdown(socket.SHUT_WR); u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("127.0.0.1", 0))
+print("ready"); sys.stdin.readline()
+u.sendto(bytes(1600 - 100 - 42), u.getsockname()); a.shutdown(socket.SHUT_WR); print("ready"); sys.stdin.readline()
+print(all(a, 4), eof(a), eof(c), fails(a.send, b"x"))
+"""
+
+
+def test_a_connection_that_is_just_ending_is_not_cut(d, clean):
+    """One end has ended, and the packet that ends the other is under way when all processes are stopped."""
+    b = d.create()
+    for _ in range(3):
+        x = start(d, b, PAIR + SLOW)
+        pid = next(p for p in os.listdir("/proc") if p.isdigit() and b"bytes(1600 - 100 - 42)" in cmdline(p))
+        slow = ["nsenter", "-t", pid, "-n", "tc", "qdisc"]
+        if subprocess.run([*slow, "replace", "dev", "lo", "root", "tbf", "rate", "800bit", "burst", "1600", "limit", "100000"]).returncode:
+            pytest.skip("this kernel has no TBF")
+        assert d.post(f"/v1/sandboxes/{b['id']}/execs/{x}/stdin", b"\n").status in (200, 204)
+        eventually(lambda: said(d, b, x) == "ready\nready\n", 20)  # noqa: B023
+        r = d.post(f"/v1/sandboxes/{b['id']}/fork", {"memory": True})
+        assert r.status == 201 and r.json["sandboxes"][0]["restored"]["memory"] is True, r
+        subprocess.run([*slow, "del", "dev", "lo", "root"], check=True)
+        for box in b, r.json["sandboxes"][0]:
+            (text, *end), = checked(d, box, [x])
+            assert (text.removeprefix("ready\n"), *end) == ("b'over' b'' b'' BrokenPipeError", 0, "")
+        assert d.delete(f"/v1/sandboxes/{r.json['sandboxes'][0]['id']}").status in (200, 204)
+
+
+def cmdline(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

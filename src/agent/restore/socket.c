@@ -155,8 +155,37 @@ static int shut(int fd, uint32_t how)
 	return how & MEM_SOCK_SHUT_READ && shutdown(fd, SHUT_RD) < 0 ? -errno : 0;
 }
 
+static int wait_end(int fd, short events)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+
+	return poll(&p, 1, CONNECT_S * 1000) == 1 ? 0 : -ETIMEDOUT;
+}
+
+/*
+ * Connects it to its peer. One that is connected without waiting stays as it is until connect() is called once more, which then
+ * succeeds: as in the source, if its program was about to call it, or was inside of it.
+ */
+static int connect_peer(int fd, const struct restore_socket *s)
+{
+	const bool untold = s->k.flags & MEM_SOCK_CONNECTING;
+	int x = untold ? sys_fcntl(fd, F_SETFL, O_NONBLOCK) : 0, failed = 0;
+	socklen_t len = sizeof(failed);
+
+	if (x < 0)
+		return x;
+	if (connect(fd, (const struct sockaddr *)&s->peer, s->k.peer_len) < 0 && !(untold && errno == EINPROGRESS))
+		return -errno;
+	if (!untold)
+		return 0;
+	x = wait_end(fd, POLLOUT);
+	if (x == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) < 0)
+		x = -errno;
+	return x < 0 ? x : failed ? -failed : sys_fcntl(fd, F_SETFL, 0);
+}
+
 /* A connection from @a to @b, both of their addresses; each is a new socket, blocking. */
-static int connect_two(struct restore *r, struct restore_socket *a, struct restore_socket *b, int ret[2])
+static int connect_two(struct restore *r, struct restore_socket *a, struct restore_socket *b, int *ret_a, int *ret_b)
 {
 	AUTO_CLOSE int listener = socket_make(r, b), from = -1, to = -1;
 	int x = listener < 0 ? listener : socket_bind(listener, b);
@@ -168,7 +197,7 @@ static int connect_two(struct restore *r, struct restore_socket *a, struct resto
 	if (x >= 0)
 		x = socket_bind(from, a);
 	if (x == 0)
-		x = connect(from, (const struct sockaddr *)&a->peer, a->k.peer_len) < 0 ? -errno : 0;
+		x = connect_peer(from, a);
 	if (x == 0) {
 		to = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		to = to < 0 ? -errno : restore_high(r, to);
@@ -178,8 +207,8 @@ static int connect_two(struct restore *r, struct restore_socket *a, struct resto
 		x = sys_fchownat(to, "", b->k.uid, b->k.gid, AT_EMPTY_PATH);
 	if (x < 0)
 		return x;
-	ret[0] = TAKE_FD(from);
-	ret[1] = TAKE_FD(to);
+	*ret_a = TAKE_FD(from);
+	*ret_b = TAKE_FD(to);
 	return 0;
 }
 
@@ -212,7 +241,8 @@ static int make_pair(struct restore *r, uint32_t i)
 	restore_socket_read(r, &all[i], &a);
 	if (other == MEM_NONE)
 		mirror(&a, &b);
-	x = connect_two(r, &b, &a, fd);
+	x = a.k.flags & MEM_SOCK_CONNECTING ? connect_two(r, &a, &b, &fd[1], &fd[0]) :
+					      connect_two(r, &b, &a, &fd[0], &fd[1]);
 	if (x < 0)
 		return x;
 	r->object[i] = fd[1];
@@ -232,13 +262,6 @@ static int make_pair(struct restore *r, uint32_t i)
 	else
 		r->object[other] = fd[0];
 	return x;
-}
-
-static int wait_end(int fd, short events)
-{
-	struct pollfd p = { .fd = fd, .events = events };
-
-	return poll(&p, 1, CONNECT_S * 1000) == 1 ? 0 : -ETIMEDOUT;
 }
 
 /* Until @len bytes can be read. */
@@ -409,9 +432,7 @@ static int make_pending(struct restore *r, uint32_t i)
 	int x = make_bound(r, i);
 
 	restore_socket_read(r, &r->m.object[i], &s);
-	if (x == 0)
-		x = connect(r->object[i], (const struct sockaddr *)&s.peer, s.k.peer_len) < 0 ? -errno : 0;
-	return x;
+	return x < 0 ? x : connect_peer(r->object[i], &s);
 }
 
 static int make_listening(struct restore *r, uint32_t i)

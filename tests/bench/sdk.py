@@ -24,7 +24,7 @@ def again():
     import run_tests
 
     version, path = max(run_tests.pythons().items())
-    python = run_tests.venv(version, path, run_tests.CHECKERS)
+    python = run_tests.install(version, path)[0][0]
     return subprocess.run([python, __file__, *sys.argv[1:]], check=False, env={**os.environ, "CLOCHE_BENCH_SDK": "1"}).returncode
 
 

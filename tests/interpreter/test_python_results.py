@@ -146,6 +146,25 @@ def test_a_picture_that_is_too_large_is_refused(plots):
     assert plots.run('plt.get_fignums()').text == '[]'
 
 
+def test_savefig_draws_no_figure_for_a_window(plots, tmp_path):
+    r = plots.run(f"""import matplotlib.figure
+draw, times = matplotlib.figure.Figure.draw, []
+matplotlib.figure.Figure.draw = lambda *a, **k: (times.append(1), draw(*a, **k))[1]
+plt.plot([1, 2])
+counts = []
+for save in (plt.gcf().savefig, plt.savefig):
+    times.clear()
+    save('{tmp_path}/a.png', transparent=True)
+    save('{tmp_path}/a.svg')
+    counts.append(len(times))
+matplotlib.figure.Figure.draw = draw
+plt.gcf().canvas.draw()
+shape = plt.gcf().canvas.buffer_rgba().shape
+plt.close('all')
+counts[0] == counts[1], shape, plt.savefig.__name__""")
+    assert r.text == "(True, (480, 640, 4), 'savefig')", r.events
+
+
 def test_plots_do_not_reach_child_processes(plots):
     r = plots.run('import subprocess, sys\nsubprocess.run([sys.executable, "-c", "import matplotlib.pyplot as p; p.plot([1]); print(5)"], '
                   'capture_output=True, text=True).stdout')

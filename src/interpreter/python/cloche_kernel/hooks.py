@@ -27,7 +27,7 @@ def _ipython(module):
     notebook.adopt(module)
 
 
-AFTER = {"matplotlib": plots.on_import, "PIL.Image": _pil, "IPython": _ipython,
+AFTER = {"matplotlib": plots.on_import, "matplotlib.pyplot": plots.on_pyplot, "PIL.Image": _pil, "IPython": _ipython,
          "IPython.display": notebook.adopt_display, "IPython.core.display_functions": notebook.adopt_display}
 
 

@@ -1,5 +1,6 @@
 """matplotlib without a screen: figures become results at show() and at the end of a cell, and are closed then."""
 import base64
+import functools
 import io
 import sys
 
@@ -81,3 +82,20 @@ BACKEND = "module://cloche_kernel.mpl"
 def on_import(matplotlib):
     """matplotlib was imported: figures are drawn by us, unless the cells choose another backend."""
     matplotlib.rcParams["backend"] = BACKEND
+
+
+def on_pyplot(pyplot):
+    """plt.savefig() draws the figure once more, for a window that shows it. There is none, and drawing takes as long as saving."""
+    save = pyplot.savefig
+
+    @functools.wraps(save)
+    def savefig(*args, **kwargs):
+        canvas = pyplot.gcf().canvas
+        if getattr(canvas, "required_interactive_framework", None) or not hasattr(canvas, "_is_idle_drawing"):
+            return save(*args, **kwargs)
+        before, canvas._is_idle_drawing = canvas._is_idle_drawing, True
+        try:
+            return save(*args, **kwargs)
+        finally:
+            canvas._is_idle_drawing = before
+    pyplot.savefig = savefig

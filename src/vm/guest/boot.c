@@ -141,7 +141,7 @@ static bool find_device(const char *folder, const char *file, const char *want, 
 	return found;
 }
 
-/* Devices appear when the kernel has found them; their order means nothing. */
+/* Waits for a device, which appears when the kernel has found it, in no fixed order. */
 static int wait_device(const char *folder, const char *file, const char *want, char *ret, size_t size, struct err *e)
 {
 	const struct timespec nap = { .tv_nsec = 1000000 };
@@ -231,7 +231,7 @@ int boot(struct guest_places *ret, struct err *e)
 	return r;
 }
 
-/* /bin and its like, which are links into /usr. */
+/* Copies the links into /usr, such as /bin. */
 static int copy_links(struct err *e)
 {
 	DIR *dir = opendir(GUEST_IMAGE);
@@ -245,7 +245,7 @@ static int copy_links(struct err *e)
 		if (n < 0)
 			continue;
 		target[n] = '\0';
-		r = sys_symlinkat(target, AT_FDCWD, d->d_name); /* we are in the root */
+		r = sys_symlinkat(target, AT_FDCWD, d->d_name); /* this process is in the root already */
 	}
 	if (dir)
 		closedir(dir);

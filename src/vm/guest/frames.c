@@ -1,4 +1,7 @@
-/* What of the agent's frames is this machine's matter: exec groups, connections inwards, what differs, usage. */
+/*
+ * Frames between host and agent that the guest itself handles: exec groups, connections into the sandbox, comparisons,
+ * usage.
+ */
 #include "base/base.h"
 #include "base/sys.h"
 #include "layers/diff.h"
@@ -11,7 +14,7 @@
 
 #define GROUPS_MAX 4096U
 
-/* To the host, as if the agent had said it. */
+/* Sends FAILED to the host, as if the agent had sent it. */
 static int refuse(struct guest *g, uint32_t id, enum frame_stage stage, int r)
 {
 	const struct frame_failed f = { .stage = stage, .errnum = (uint32_t)-r };
@@ -54,7 +57,7 @@ static int exec_group(struct guest *g, const struct carry_frame *f)
 
 	g->watch = true;
 	if (frame_exec_decode(&f->f, &x) < 0)
-		return 0; /* the agent says so */
+		return 0; /* the agent reports the error */
 	at = frame_exec_fds(x.flags);
 	if (at.group < 0)
 		return 0;
@@ -123,7 +126,7 @@ static int connect_inwards(struct guest *g, const struct carry_frame *f)
 	return r < 0 ? r : CARRY_TAKEN;
 }
 
-/* The reader gets the reason in the stream; it is small, so it fits into the pipe. */
+/* Reports the error to the reader in the stream; it is small enough for an empty pipe. */
 static void refuse_changes(int fd, int r, const struct err *e)
 {
 	const struct change_end end = { .errnum = (uint32_t)-r, .kind = (uint32_t)e->kind, .msg = e->msg };
@@ -181,7 +184,7 @@ int frames_to_agent(void *arg, struct carry_frame *f)
 	return f->f.type == FRAME_CONNECT ? connect_inwards(g, f) : 0;
 }
 
-/* A verdict is made of what was used until then. */
+/* Usage is sent ahead of EXITED, since the verdict is made from it. */
 int frames_from_agent(void *arg, struct carry_frame *f)
 {
 	struct guest *g = arg;

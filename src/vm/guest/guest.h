@@ -11,7 +11,7 @@
 #define GUEST_AGENT "/cloche-agent"
 #define GUEST_LAYERS "/cloche-layers"
 #define GUEST_IMAGE "/image"
-/* also there with image `host`: its skeleton needs a filesystem that can be given other ids */
+/* also mounted with image `host`, whose skeleton needs a filesystem that can be idmapped */
 #define GUEST_DISK "/disk"
 
 struct guest_places {
@@ -26,10 +26,10 @@ struct guest_group {
 
 struct guest_net;
 
-/* Whether its memory is so full that it only goes round in circles (squeeze.c). */
+/* State of squeeze.c, which notices that the sandbox's memory is too full to work. */
 struct guest_squeeze {
-	uint64_t again; /* pages of files that were read again, when it was looked last; 0: it was not full */
-	unsigned seconds; /* for so long */
+	uint64_t again; /* count of file pages that were read again, at the last check; 0: memory was not full */
+	unsigned seconds; /* for how many seconds in a row memory was too full */
 	uint64_t kills;
 };
 
@@ -38,15 +38,15 @@ struct guest {
 	struct carry carry;
 	struct warden *warden;
 	struct warden_sandbox *sandbox;
-	const struct sandbox_spec *spec; /* of it */
+	const struct sandbox_spec *spec; /* the spec of the sandbox */
 	struct guest_group *group;
 	size_t ngroup;
-	struct guest_net *net; /* NULL: it has none */
+	struct guest_net *net; /* its network; NULL: none */
 	uint64_t limit, used; /* of the sandbox's memory */
 	struct guest_squeeze squeeze;
 	bool host; /* the image is the host's, which has /etc/resolv.conf already */
-	bool watch; /* something may run: the host hears of usage every second */
-	uint64_t stat_ns; /* when it did last */
+	bool watch; /* something may run, so the host gets the usage every second */
+	uint64_t stat_ns; /* when the host last got it */
 	bool look; /* a connection may have been refused that was not reported yet */
 	struct err e;
 };
@@ -82,7 +82,7 @@ int frames_group(struct guest *g, const struct mux *m); /* MUX_GROUP */
 bool lie_changes(const struct guest *g, int fd);
 /* Every second, while something runs: @used bytes of its memory are. */
 void squeeze_look(struct guest *g, uint64_t used);
-/* What the host hears of usage. */
+/* Sends the usage to the host. */
 int guest_say_stat(struct guest *g);
 
 /*
@@ -90,9 +90,9 @@ int guest_say_stat(struct guest *g);
  * leaves it with less than it may have, and is said on the console: here nothing is decided.
  */
 int net_steer(struct guest *g, const struct mux *m);
-/* Takes the sockets of one that was made with it. */
+/* Takes the sockets of a sandbox that was made with a network. */
 int net_open(struct guest *g, struct err *e);
-int net_poll(const struct guest *g); /* to be polled for reading; -1: nothing now */
+int net_poll(const struct guest *g); /* a descriptor to poll for reading; -1: none now */
 int net_serve(struct guest *g);
 /* The process of the sandbox that has a channel's socket; -errno: none has. */
 int net_who(struct guest *g, uint32_t channel, struct socket_owner *ret);

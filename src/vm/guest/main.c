@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define EPOCH 1
-#define KEEP_FREE (16 * MIB) /* of its memory, for us and the agent */
+#define KEEP_FREE (16 * MIB) /* bytes of memory that are kept for this program and the agent */
 #define LAST_TURNS 200
 #define LAST_MS 10
 #define STAT_NS 1000000000ULL
@@ -53,7 +53,7 @@ int guest_say_stat(struct guest *g)
 		.inodes_used = s.inodes_used,
 		.inodes_size = s.inodes_size,
 	};
-	/* Only the agent is left: nothing changes by itself. */
+	/* If only the agent is left, the usage does not change. */
 	g->watch = g->watch && m.pids > 1;
 	g->used = m.memory;
 	g->stat_ns = clock_mono_ns();
@@ -77,7 +77,8 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 					       .cache = host ? GUEST_DISK "/cache" : NULL,
 					       .stored_image = !strcmp(spec->image, SPEC_SCRATCH),
 					       .resolver =
-						       spec->flags & SPEC_READ_ONLY, /* later it could not be written */
+						       /* the root would be read-only later */
+					       spec->flags & SPEC_READ_ONLY,
 				       } };
 	uint64_t left = boot_memory_left();
 	int r;
@@ -206,7 +207,7 @@ static int hello(struct guest *g)
 	return carry_say(&g->carry, MUX_HELLO, 0, out, sizeof(out));
 }
 
-/* The last words have to be out before the machine ends; a host that does not listen cannot keep it. */
+/* Sends what is left in the buffer, for a bounded time, then ends the machine. */
 static _Noreturn void end(struct guest *g, int r)
 {
 	if (g->e.msg[0]) {

@@ -18,19 +18,19 @@
 #define ASK_NS 10000000000ULL
 #define QUERY_MAX 1232U
 #define ANSWER_MAX 4096U
-#define BATCH 32 /* of one turn: others get theirs */
-#define ROOM (8U * 1024U) /* of the port, before more is begun */
+#define BATCH 32 /* streams and queries accepted in one turn, so that others get theirs */
+#define ROOM (8U * 1024U) /* room in the port's buffer that is needed to accept more */
 #define DNS_PORT 53
-#define DNS_TC 2 /* in the third byte: there is more by TCP */
+#define DNS_TC 2 /* bit of the third byte: the answer was truncated, ask by TCP */
 #define DNS_HEAD 12
 
 /* One DNS query, and the address of the process that waits for its answer. */
 struct ask {
 	bool used;
-	int fd, carried; /* our end of the pair whose other end is carried */
+	int fd, carried; /* our end of a socket pair; ->carried is the end that becomes a channel */
 	uint64_t until;
 	struct sockaddr_in6 from;
-	struct in6_pktinfo at; /* the address that was asked */
+	struct in6_pktinfo at; /* the address that the query was sent to */
 	bool have_at;
 	size_t len;
 	uint8_t data[2 + ANSWER_MAX];
@@ -43,7 +43,7 @@ struct guest_net {
 	struct ask ask[ASKS_MAX];
 	struct steer_denied told[STEER_DENIED];
 	unsigned ntold;
-	uint64_t fails; /* connections that were refused, when it was looked last */
+	uint64_t fails; /* count of refused connections at the last check */
 };
 
 static const struct mux_net resolver = { .family = 4, .port = DNS_PORT, .addr = { 198, 18, 0, 1 } };
@@ -69,7 +69,7 @@ static void net_close(struct guest *g)
 	free(n);
 }
 
-/* Takes them also when it fails. */
+/* Takes over the sockets, also on failure. */
 static int listen_on(struct guest *g, int way[STEER_SOCKETS], struct err *e)
 {
 	struct guest_net *n = calloc(1, sizeof(*n));
@@ -99,7 +99,7 @@ int net_open(struct guest *g, struct err *e)
 	return listen_on(g, way, e);
 }
 
-/* For one that was made without. */
+/* Gives a network to a sandbox that was made without one. */
 static int net_give(struct guest *g, const struct steer_rules *rules, struct err *e)
 {
 	int way[STEER_SOCKETS], r = warden_net(g->warden, g->sandbox, rules, way, e);
@@ -154,7 +154,7 @@ static void get_addr(const struct sockaddr_in6 *a, struct mux_net *ret)
 	memcpy(ret->addr, a->sin6_addr.s6_addr + 12, 4);
 }
 
-/* False: there is no more. */
+/* Accepts a stream. False: there is none. */
 static bool take_stream(struct guest *g, int sock)
 {
 	const struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -183,7 +183,7 @@ static void set_full(struct guest_net *n, bool full)
 		n->full = full;
 }
 
-/* Sooner or later of each: by an answer, by egress's patience, or because its stream was cut. */
+/* Ends a query: it was answered, egress has given up, or its channel was cut. */
 static void ask_end(struct guest_net *n, struct ask *a)
 {
 	fd_close(a->fd);
@@ -272,7 +272,7 @@ static void answer(const struct guest_net *n, struct ask *a, size_t len)
 	struct msghdr m = { .msg_name = &a->from, .msg_namelen = sizeof(a->from), .msg_iov = &v, .msg_iovlen = 1 };
 
 	if (len > QUERY_MAX) {
-		/* Only its head and question would fit everywhere: the rest is asked for by TCP. */
+		/* A large answer is cut to its head and question; the client then asks by TCP. */
 		a->data[2 + 2] |= DNS_TC;
 		memset(a->data + 2 + 4, 0, 8);
 		v.iov_len = DNS_HEAD;
@@ -365,7 +365,10 @@ static uint64_t told(const struct guest_net *n, const struct steer_denied *d)
 	return 0;
 }
 
-/* Whether any connection of the sandbox's was refused, by whomever: that is cheap to know, and most often none was. */
+/*
+ * Whether any connection of the sandbox was refused since the last check. Mostly none was, so this cheap check comes
+ * first.
+ */
 static bool failed_more(struct guest *g)
 {
 	char path[48], text[4096], *at;
@@ -374,7 +377,7 @@ static bool failed_more(struct guest *g)
 	snprintf(path, sizeof(path), "/proc/%d/net/snmp", (int)warden_pid(g->sandbox));
 	if (fd_get(AT_FDCWD, path, text, sizeof(text)) < 0)
 		return true;
-	/* A line of names, one of numbers: AttemptFails is the seventh. */
+	/* /proc/net/snmp has a line of names and one of numbers: AttemptFails is the seventh. */
 	at = strstr(text, "\nTcp: ");
 	at = at ? strstr(at + 1, "\nTcp: ") : NULL;
 	for (unsigned i = 0; at && i < 7; i++)

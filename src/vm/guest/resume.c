@@ -57,7 +57,7 @@ static void kill_one(void *arg, pid_t pid)
 	kill(pid, SIGKILL);
 }
 
-/* In a child: as root of the sandbox, in it. */
+/* In a child: enters the sandbox as its root. */
 static int enter(int pidfd, int root)
 {
 	int r = sys_setns(pidfd, CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS);
@@ -69,7 +69,7 @@ static int enter(int pidfd, int root)
 	return r;
 }
 
-/* The folder of secrets, whatever is there, or -errno. */
+/* Opens the folder of secrets. A descriptor, or -errno. */
 static int open_secrets(int *ret_run)
 {
 	int r = *ret_run = sys_openat(AT_FDCWD, "/run", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -119,7 +119,7 @@ static int forget_secrets(const struct mux_resume *who)
 	}
 	ours = st.st_dev != above.st_dev && fs.f_type == TMPFS_MAGIC;
 	while (ours && r == 0 && (d = readdir(dir)))
-		if (d->d_type != DT_DIR) /* folders are not made by us */
+		if (d->d_type != DT_DIR) /* a folder is not one of the secrets */
 			r = sys_unlinkat(dirfd(dir), d->d_name, 0);
 	closedir(dir);
 	return r == 0 && !ours && who->flags & MUX_RESUME_SECRETS ? make_secrets() : r;

@@ -14,11 +14,12 @@
 #include <unistd.h>
 
 #define FULL(limit) ((limit) - (limit) / 20)
-#define FILES_MIN (2 * MIB) /* or a 64th: less of its files in memory is too little to run with */
-#define AGAIN 64U /* pages of files read again in a second: what was just taken is needed */
-#define SECONDS 3U /* in a row */
+/* file pages in memory, in bytes, below which the sandbox cannot work (or a 64th of its memory) */
+#define FILES_MIN (2 * MIB)
+#define AGAIN 64U /* file pages read again in a second, from which the pages in use are being reclaimed */
+#define SECONDS 3U /* seconds in a row after which a process is ended */
 
-/* Of its group's memory.stat. */
+/* Reads two figures of the sandbox's memory.stat. */
 static bool look(const struct guest *g, uint64_t *ret_files, uint64_t *ret_again)
 {
 	uint64_t files = 0, shared = 0;

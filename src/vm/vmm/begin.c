@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 #define EPOCH 1
-#define MEMORY_MAX (1U << 20) /* MiB */
+#define MEMORY_MAX (1U << 20) /* memory of a machine in MiB, at most */
 #define CPUS_MAX 64U
 #define COUNT_NS 25000000L
 #define FILES_OVER (64 * MIB)
-#define KHZ_OFF 500U /* a 500th is not the same speed any more */
+#define KHZ_OFF 500U /* clock frequencies that differ by more than a 500th are different speeds */
 
-/* The descriptors that a role must have; it may have ->usr, and no others. */
+/* The descriptors that a role must have, besides VM_FD_USR, which is optional. */
 static uint32_t needs(uint32_t role)
 {
 	return role == VM_CLONE	   ? VM_FD_STAT | VM_FD_META | VM_FD_RAM | VM_FD_ROOT :
@@ -102,7 +102,7 @@ static int differs(struct vmm *v, const char *what, const char *was, const char 
 	return -ESTALE;
 }
 
-/* A state only goes into the machine it came out of. */
+/* Checks that the state was made by an equal machine. */
 static int check_was(struct vmm *v, uint32_t khz)
 {
 	char machine[QEMU_MACHINE], was[32], is[32];
@@ -171,7 +171,7 @@ static int start_clone(struct vmm *v)
 
 	if (r < 0)
 		return r;
-	/* Starting QEMU takes long enough to measure meanwhile. */
+	/* The clock frequency is measured while QEMU starts, which takes long enough. */
 	counted_look(&before);
 	r = machine_start(&v->machine, &v->e);
 	counted_look(&after);

@@ -8,10 +8,12 @@
 #define SKIP_MAX (8 * MUX_PAYLOAD_MAX)
 #define SIZES_MS 100 /* how often a terminal's size is looked at */
 #define EXTRA_MAX 8U
-/* A guest that says nothing while something runs is asked; one that does not answer is lost. */
+/*
+ * A guest that sends nothing for this time, while something runs in it, is asked for an answer; without one it is lost.
+ */
 #define LOOK_MS 5000
 #ifdef CLOCHE_FAULTS
-#define LOST_NS 20000000000ULL /* a test has to wait for it */
+#define LOST_NS 20000000000ULL /* shorter in test builds, since a test waits for it */
 #else
 #define LOST_NS 60000000000ULL
 #endif
@@ -172,7 +174,7 @@ static int take_all(struct carry *c)
 
 			at += n;
 			c->skipped += n;
-			/* A checkpoint cuts a message or two, no more. */
+			/* A checkpoint cuts off one or two messages, not more. */
 			if (c->skipped > SKIP_MAX)
 				r = -EBADMSG;
 			continue;
@@ -218,7 +220,10 @@ static int serve_chans(struct carry *c, const struct pollfd *p, const uint32_t *
 	return r;
 }
 
-/* How long may be waited; -ETIMEDOUT: the guest is of no more use. Time in which we did not run ourselves does not count. */
+/*
+ * Returns how long to wait, or -ETIMEDOUT: the guest does not answer. Time in which this process itself did not run
+ * does not count.
+ */
 static int look_alive(struct carry *c, int ms)
 {
 	const uint8_t ask[4] = { MUX_ASK_STAT };
@@ -248,7 +253,7 @@ static int look_alive(struct carry *c, int ms)
 	return ms < 0 || ms > most ? most : ms;
 }
 
-/* What can be done without waiting. 1: ->ctl has no room. */
+/* Does all that needs no waiting. 1: ->ctl has no room. */
 static int before_turn(struct carry *c)
 {
 	int waiting = pass_to_ctl(c), r = waiting;

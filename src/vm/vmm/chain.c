@@ -9,7 +9,8 @@
 
 #include <sys/stat.h>
 
-#define SET_BASE 1000U /* above QEMU's own: those are named by our descriptors' numbers */
+/* first number of our descriptor sets, above those of its command line, which are named by descriptor numbers */
+#define SET_BASE 1000U
 #define JOB "join"
 
 void chain_begin(struct machine *m)
@@ -37,7 +38,7 @@ int chain_format(const struct machine *m, int disk, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "make the virtual machine's disk") : 0;
 }
 
-/* QEMU closes it. Of those it was started with the file below is a node of its own. */
+/* Makes QEMU close a disk. A disk of its command line has a separate node for the file below. */
 static void close_disk(struct machine *m, const struct machine_disk *d)
 {
 	qmp_do(&m->qmp, -1, "blockdev-del", NULL, "\"node-name\":\"d-" QEMU_DISK "-%u\"", d->number);
@@ -120,7 +121,9 @@ int machine_joined(struct machine *m, struct err *e)
 
 	if (!m->joins)
 		return 1;
-	/* The event of its end may have come right behind an answer, and then nothing more comes. */
+	/*
+	 * The event that the job has ended may have been read together with an answer, and then nothing more arrives.
+	 */
 	r = m->qmp.job ? 0 : qmp_drain(&m->qmp);
 	if (r < 0)
 		return err_set(e, ERR_LOST, r, "merge the virtual machine's disks: QEMU has ended");
@@ -130,7 +133,7 @@ int machine_joined(struct machine *m, struct err *e)
 	if (m->qmp.job < 0)
 		return err_set(e, ERR_EXHAUSTED, strstr(m->qmp.job_why, strerror(ENOSPC)) ? -ENOSPC : -EIO,
 			       "merge the virtual machine's disks: %s", m->qmp.job_why);
-	/* From the top on: each holds the one below it. */
+	/* Disks are closed from the top, since each one uses the one below it. */
 	while (m->disks > m->join + 2) {
 		close_disk(m, &m->chain[m->disks - 2]);
 		m->chain[m->disks - 2] = m->chain[m->disks - 1];

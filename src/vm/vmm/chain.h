@@ -2,8 +2,8 @@
 #pragma once
 #include "vm/vmm/machine.h"
 
-/* Of what QEMU is started with. */
+/* Fills in the chain with the disks that QEMU is started with. */
 void chain_begin(struct machine *m);
-/* Makes empty @disk one that hides nothing of what is below it. */
+/* Writes the header of an empty disk, through which all that is below it is visible. */
 int chain_format(const struct machine *m, int disk, struct err *e);
-uint32_t chain_set(struct machine *m); /* a number for a descriptor that goes to QEMU */
+uint32_t chain_set(struct machine *m); /* a new number for a descriptor set of QEMU */

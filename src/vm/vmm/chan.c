@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define PIPE_SIZE (256 * 1024)
-#define DENIED_TIMES 4U /* of one address at once */
+#define DENIED_TIMES 4U /* refused connections to one address that are tried here at the same time */
 
 static int say_u32(struct carry *c, enum mux_type type, uint32_t n, uint32_t v)
 {
@@ -63,7 +63,7 @@ static int begin(struct carry *c, struct chan *x, int fd, enum mux_kind kind, bo
 	return 0;
 }
 
-/* When both directions are over: our last word, and the number is free once the other end's is there. */
+/* When both directions have ended: sends CLOSED. The number is free once the other end has sent it, too. */
 static int settle(struct carry *c, struct chan *x)
 {
 	int r = 0;
@@ -116,7 +116,7 @@ static int stop_taking(struct carry *c, struct chan *x)
 	return r;
 }
 
-/* Whatever is behind it is over at once: a connection's other end finds it reset. */
+/* Ends the channel at once: the other end of a connection finds it reset. */
 static int cut(struct carry *c, struct chan *x)
 {
 	const struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -163,7 +163,7 @@ int chan_kind(int fd, enum mux_kind *ret)
 		*ret = (flags & O_ACCMODE) == O_RDONLY ? MUX_READ : MUX_WRITE;
 	else if (S_ISSOCK(st.st_mode))
 		*ret = MUX_BOTH;
-	else if (S_ISREG(st.st_mode)) /* what is larger can only be something to be read, as a stdin */
+	else if (S_ISREG(st.st_mode)) /* a larger file can only be a source, such as a stdin */
 		*ret = st.st_size > MUX_BLOB_MAX ? MUX_READ : MUX_BLOB;
 	else if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) && (flags & O_ACCMODE) == O_RDONLY)
 		*ret = MUX_BLOB; /* /dev/null is an empty file */
@@ -190,7 +190,7 @@ static int send_blob(struct carry *c, int fd)
 	return carry_say(c, MUX_OPEN, 0, out, (size_t)n + 4);
 }
 
-/* Numbers of ours: the host's are odd, the guest's even. */
+/* Finds a free number: those of the host are odd, those of the guest even. */
 static struct chan *free_number(struct carry *c)
 {
 	for (uint32_t n = c->side == CARRY_HOST ? 1 : 2; n < MUX_CHANNELS; n += 2)
@@ -254,7 +254,7 @@ int chan_open_net(struct carry *c, int fd, const struct mux_net *to)
 	return r;
 }
 
-/* Connects from here, where egress decides about it. -1: refused at once. */
+/* Connects from this host, where egress decides about the connection. -1: refused at once. */
 static int dial(const struct mux_net *to)
 {
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
@@ -299,7 +299,7 @@ static int open_net(struct carry *c, struct chan *x, const struct mux *m)
 uint32_t chan_at_port(const struct carry *c, uint16_t port)
 {
 	for (uint32_t n = 2; n < c->top; n += 2) {
-		struct sockaddr_in6 at = { 0 }; /* the port is where the other family has it */
+		struct sockaddr_in6 at = { 0 }; /* the port is at the same place in the addresses of both families */
 		socklen_t len = sizeof(at);
 
 		if (c->chan[n].used && c->chan[n].net && c->chan[n].fd >= 0 &&
@@ -344,7 +344,7 @@ int chan_connect(struct carry *c, uint32_t n, int fd)
 	return r < 0 ? r : cut(c, x);
 }
 
-/* It is connected, or not. */
+/* Handles the end of connecting, successful or not. */
 static int finish_connecting(struct carry *c, struct chan *x)
 {
 	socklen_t len = sizeof(int);
@@ -375,7 +375,7 @@ static int make_blob(const uint8_t *data, size_t len, int *ret)
 	return r;
 }
 
-/* A terminal that changes nothing: the real one is in the guest. */
+/* Makes a raw terminal, which changes no bytes: the real terminal is in the guest. */
 static int make_tty(int ends[2])
 {
 	AUTO_CLOSE int master = sys_openat(AT_FDCWD, "/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC, 0), slave = -1;
@@ -398,7 +398,7 @@ static int make_tty(int ends[2])
 	return 0;
 }
 
-/* ends[0] is ours, ends[1] for the process. */
+/* Makes both ends: ends[0] is ours, ends[1] is for the process. */
 static int make_ends(const struct carry *c, enum mux_kind kind, int ends[2])
 {
 	int p[2], r;
@@ -435,7 +435,7 @@ int chan_ends(const struct carry *c, const struct chan *x, uint32_t n, int ends[
 		return sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
 	if (x->tty || !ours)
 		return make_ends(c, x->tty ? MUX_TTY : x->sends ? MUX_WRITE : MUX_READ, ends);
-	/* What was opened here is what a process has. */
+	/* This end is a process's own descriptor. */
 	r = make_ends(c, x->sends ? MUX_READ : MUX_WRITE, theirs);
 	if (r == 0) {
 		ends[0] = theirs[1];
@@ -461,7 +461,7 @@ int chan_open_remote(struct carry *c, const struct mux *m, int *ret_fd)
 	if (kind < MUX_READ || kind > MUX_TTY || m->len != 4 || x->used || !m->channel ||
 	    (m->channel & 1) == (c->side == CARRY_HOST))
 		return -EBADMSG;
-	/* What an agent hands out is a terminal; a guest that asks for anything else is not our agent's. */
+	/* An agent sends only terminals as descriptors; any other kind is an invalid request of the guest. */
 	if (c->side == CARRY_HOST && kind != MUX_TTY)
 		return -EBADMSG;
 	r = make_ends(c, (enum mux_kind)kind, ends);
@@ -490,7 +490,7 @@ bool chan_poll(const struct carry *c, const struct chan *x, short *ret)
 		*ret |= POLLIN;
 	if (x->len)
 		*ret |= POLLOUT;
-	/* A hang-up behind bytes that cannot move now would be reported again and again. */
+	/* Without this, poll() would report a hang-up again and again while bytes ahead of it cannot move. */
 	return x->fd >= 0 && (*ret || !reads);
 }
 
@@ -601,7 +601,7 @@ int chan_serve(struct carry *c, uint32_t n, short revents)
 	}
 	if (x->fd >= 0 && x->len && revents & (POLLOUT | POLLERR | POLLHUP))
 		r = write_some(c, x);
-	/* Its reader is gone. Found out also when there is nothing to write. */
+	/* Notices that the reader is gone, also when there is nothing to write. */
 	if (r == 0 && x->fd >= 0 && revents & (POLLERR | POLLHUP) && x->takes && x->end_sent)
 		r = stop_taking(c, x);
 	if (r == 0 && x->fd >= 0 && revents & (POLLIN | POLLHUP | POLLERR) && x->sends && !x->end_sent && x->credit)

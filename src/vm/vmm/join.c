@@ -16,7 +16,7 @@ static int begin(struct vmm *v, struct err *e)
 	return r < 0 ? r : machine_join(&v->machine, v->join.base, e);
 }
 
-/* Answers; the machine continues in each case. */
+/* Answers the JOIN; the machine continues in any case. */
 static int end(struct vmm *v, int r, const struct err *e)
 {
 	const uint64_t id = v->join.id;
@@ -35,7 +35,7 @@ static int end(struct vmm *v, int r, const struct err *e)
 	return 0;
 }
 
-/* What waits is begun, as long as there is nothing to wait for. */
+/* Begins JOINs until one has to be waited for. */
 static int begin_all(struct vmm *v)
 {
 	int r = 0;
@@ -44,7 +44,7 @@ static int begin_all(struct vmm *v)
 		struct err e = { 0 };
 		int done = begin(v, &e);
 
-		/* It may be over before QEMU has even answered; then nothing would wake us. */
+		/* The job may have ended before QEMU has answered; then no event would follow. */
 		if (done == 0)
 			done = machine_joined(&v->machine, &e);
 		if (done == 0)

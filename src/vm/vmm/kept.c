@@ -72,7 +72,7 @@ int kept_add_group(struct kept *k, uint32_t number, uint32_t key)
 	return 0;
 }
 
-/* The host's descriptor of a group says its number; the guest's is to say its key. */
+/* Replaces the descriptor of an exec group: the host's contains its number, the guest's its key. */
 static int change_group(struct kept *k, int *fd, uint32_t *ret_key)
 {
 	AUTO_CLOSE int new = -1;
@@ -84,7 +84,7 @@ static int change_group(struct kept *k, int *fd, uint32_t *ret_key)
 		return -EBADF;
 	for (size_t i = 0; i < k->ngroup; i++)
 		if (k->group[i].number == mux_u32(data))
-			key = k->group[i].key; /* another exec in it */
+			key = k->group[i].key; /* the group has another exec already */
 	new = sys_memfd_create("group", MFD_CLOEXEC);
 	r = new < 0 ? new : kept_add_group(k, mux_u32(data), key);
 	mux_put_u32(data, key);
@@ -99,7 +99,7 @@ static int change_group(struct kept *k, int *fd, uint32_t *ret_key)
 	return 0;
 }
 
-/* Whether all of them can be carried: what cannot be is its exec's failure, not the machine's. */
+/* Whether all descriptors can be carried. If not, the exec fails, not the machine. */
 static int look_at(const int *fds, size_t n)
 {
 	enum mux_kind kind;
@@ -154,7 +154,7 @@ static int serve_exec(struct kept *k, struct carry_frame *cf)
 		x->fds[2] = TAKE_FD(cf->fds[at.in]);
 		at.n--;
 	}
-	/* The guest's agent keeps nothing. */
+	/* The guest's agent gets no KEEP: this process keeps execs in its place. */
 	mux_put_u32(cf->data + FRAME_HEAD, f.flags & ~(FRAME_EXEC_KEEP | FRAME_EXEC_STDIN));
 	frame_head(cf->data, FRAME_EXEC, (uint8_t)at.n, cf->f.id, cf->f.len);
 	return 0;
@@ -192,13 +192,13 @@ static int serve_who(struct kept *k, struct carry_frame *cf)
 	return 0;
 }
 
-/* What the host says. */
+/* Handles a frame of the host. */
 static int from_host(void *arg, struct carry_frame *cf)
 {
 	struct kept *k = arg;
 	struct kept_exec *x;
 
-	/* Ids of execs start anew, so the earlier execs must be gone. */
+	/* Ids of execs start anew, so all earlier execs must have ended. */
 	if (!k->up || k->dropped)
 		return CARRY_LATER;
 	switch ((enum frame_type)cf->f.type) {
@@ -206,7 +206,8 @@ static int from_host(void *arg, struct carry_frame *cf)
 		return serve_exec(k, cf);
 	case FRAME_CONNECT:
 	case FRAME_CHANGES:
-		return chan_numbers(k->c) < cf->f.nfds ? CARRY_TAKEN : 0; /* its socket ends without a word */
+		/* the frame is dropped, and its sockets are closed without an answer */
+		return chan_numbers(k->c) < cf->f.nfds ? CARRY_TAKEN : 0;
 	case FRAME_WHO:
 		return serve_who(k, cf);
 	case FRAME_FILES:
@@ -240,7 +241,7 @@ static int from_host(void *arg, struct carry_frame *cf)
 	case FRAME_RESTORED:
 		break;
 	}
-	return -EBADMSG; /* as an agent: this is not our host */
+	return -EBADMSG; /* as an agent does: the other end is not our host */
 }
 
 static int on_ready(struct kept *k, const struct frame *f)
@@ -271,7 +272,7 @@ static int on_started(struct kept *k, const struct carry_frame *cf)
 		return CARRY_TAKEN;
 	if (!x->keep)
 		return 0;
-	/* A client that attached after the request gets the exec by SYNC. */
+	/* A client that attached after the request is told of the exec by SYNC. */
 	late = x->conn != k->conn;
 	x->fds[0] = sys_fcntl(cf->fds[0], F_DUPFD_CLOEXEC, 0);
 	return x->fds[0] < 0 ? x->fds[0] : late ? CARRY_TAKEN : 0;
@@ -306,7 +307,7 @@ static int on_failed(struct kept *k, const struct frame *f)
 	return 0;
 }
 
-/* What the guest's agent says; all of it is hostile. */
+/* Handles a frame of the guest's agent, which is hostile. */
 static int from_guest(void *arg, struct carry_frame *cf)
 {
 	struct kept *k = arg;
@@ -495,7 +496,7 @@ int kept_attach(struct kept *k, int sock, uint32_t restored)
 		return r;
 	}
 	if (k->c->ctl >= 0) {
-		r = read_ctl_rest(k->c); /* what it said last still counts */
+		r = read_ctl_rest(k->c); /* what the client sent last is still served */
 		if (r < 0 && r != -ECONNRESET) {
 			fd_close(sock);
 			return r;

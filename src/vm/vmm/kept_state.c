@@ -14,7 +14,7 @@
 
 #define STATE_VERSION 1U
 
-/* Of a channel. */
+/* Flags of a channel in the state. */
 #define HAS_FD 1U
 #define TTY 2U
 #define NET 4U
@@ -25,9 +25,9 @@
 #define STOP_SENT 128U
 #define CLOSED_SENT 256U
 #define CLOSED_GOT 512U
-#define FILE_REST 1024U /* what it sends is a file's: its bytes that were not sent yet follow */
+#define FILE_REST 1024U /* it sends a file, whose remaining bytes follow */
 #define CHAN_FLAGS 2047U
-/* Of an exec. */
+/* Flags of an exec in the state. */
 #define EXEC_KEEP 1U
 #define EXEC_TTY 2U
 #define EXEC_STDIN 4U
@@ -62,7 +62,9 @@ static const uint8_t *get_bytes(struct wire_in *r, size_t max, size_t *ret_len)
 	return at;
 }
 
-/* Of a file that is being sent, as a stdin: where the rest begins, and how much that is. False: it is none. */
+/*
+ * The position and length of the rest of a file that is being sent, such as a stdin. False: the channel sends no file.
+ */
 static bool rest_of(const struct chan *x, off_t *ret_at, size_t *ret_len)
 {
 	struct stat st;
@@ -119,7 +121,7 @@ static void put_chan(struct wire_out *w, const struct chan *x, uint32_t n)
 		put_rest(w, x->fd, at, len);
 }
 
-/* Frames that no client has seen yet: the others are in the table of execs. */
+/* Writes the frames that no client has seen yet; the others are in the table of execs. */
 static void put_frames(struct wire_out *w, const struct carry *c)
 {
 	size_t skip = 0, nfds = 0;
@@ -238,11 +240,11 @@ static bool chan_ok(const struct carry *c, const struct chan *x, uint32_t n, uin
 		return false;
 	if (flags & FILE_REST && (!(flags & HAS_FD) || !ours || !x->sends || x->takes || x->end_sent))
 		return false;
-	/* A guest opens terminals and connections, a host the rest. */
+	/* Whether a channel can exist: the guest opens terminals and connections, the host all others. */
 	return ours ? !x->tty && !x->net : (x->tty || x->net) && x->sends && x->takes;
 }
 
-/* The rest of a file, as one. */
+/* Loads the rest of a file, as a file. */
 static int load_rest(struct wire_in *r)
 {
 	AUTO_CLOSE int fd = sys_memfd_create("rest", MFD_CLOEXEC);
@@ -406,7 +408,7 @@ static int load_carry(struct carry *c, struct wire_in *r, struct far *far)
 	return load_to(c, r, far);
 }
 
-/* Its ends: of the channels that came with it. */
+/* Loads an exec's descriptors: the far ends of its channels. */
 static int load_ends(struct kept *k, struct kept_exec *x, struct far *far)
 {
 	struct carry *c = k->c;
@@ -422,7 +424,7 @@ static int load_ends(struct kept *k, struct kept_exec *x, struct far *far)
 	}
 	if (!x->with_stdin)
 		fd_close(TAKE_FD(x->fds[2]));
-	/* What was closed before has no channel: a pipe that has ended is in its place. */
+	/* A stream that was closed before has no channel: it gets a pipe that has ended. */
 	for (int i = 0; i < (x->tty ? 0 : 2); i++) {
 		int p[2], r;
 
@@ -476,7 +478,7 @@ static int load_execs(struct kept *k, struct wire_in *r, struct far *far)
 	return e;
 }
 
-/* Groups whose number was given up. */
+/* Loads the exec groups. */
 static int load_groups(struct kept *k, struct wire_in *r)
 {
 	uint32_t n = wire_get_u32(r);
@@ -498,7 +500,7 @@ static int load_groups(struct kept *k, struct wire_in *r)
 	return r->bad ? -EBADMSG : 0;
 }
 
-/* Connections belong to the other machine. Processes inside find them reset. */
+/* Resets connections: they belong to the source machine. */
 static int cut_net(struct carry *c)
 {
 	int r = 0;
@@ -551,7 +553,7 @@ static void drop_all(struct kept *k)
 		x->dropped = true;
 		k->dropped++;
 	}
-	/* The host's numbers begin anew, and none of them is a group that was. */
+	/* The host's numbers begin anew, so no loaded group has a number. */
 	k->ngroup = 0;
 }
 

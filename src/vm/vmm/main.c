@@ -27,7 +27,7 @@ void vmm_say(const struct vm_msg *m)
 	struct vm_msg out = *m;
 
 	out.version = VM_SIDE_VERSION;
-	/* One answer for each of its own messages: there is room, or the warden is gone. */
+	/* The warden gets one answer for each message, so there is room unless it is gone. */
 	send(VMM_SIDE, &out, sizeof(out), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -99,7 +99,7 @@ static bool is_up(const struct vmm *v)
 	return v->state == VMM_RUNS || v->state == VMM_STOPS || v->state == VMM_STAYS;
 }
 
-/* What the warden said of the way out, for the guest, unless it knows; in its order with all that is said to it. */
+/* Sends the guest the network settings of the last STEER, unless it has them already. */
 static int tell_steer(struct vmm *v)
 {
 	const uint32_t now = way(v);
@@ -108,7 +108,7 @@ static int tell_steer(struct vmm *v)
 	if (!v->steered || (now == v->was.way && now != VM_WAY_OTHER))
 		return 0;
 	r = carry_say(&v->carry, MUX_STEER, 0, v->rules, v->rules_len);
-	/* A state that is made just now may have it or not. */
+	/* A state that is being saved now may contain the change or not. */
 	v->was.way = v->carry.still ? VM_WAY_OTHER : now;
 	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "send the guest its network settings") : 0;
 }
@@ -122,7 +122,7 @@ static int hear_steer(struct vmm *v, const struct vm_steer *s, const uint8_t *ru
 	v->steered = true;
 	v->rules_len = (uint32_t)len;
 	memcpy(v->rules, rules, len);
-	/* Before GO the rules wait: the guest cannot read them yet. */
+	/* Before GO the rules are only stored, since the guest cannot read them yet. */
 	return is_up(v) ? tell_steer(v) : 0;
 }
 
@@ -152,7 +152,7 @@ static int hear_go(struct vmm *v, const struct vm_go *go, int *agent)
 	return r < 0 ? err_sys(&v->e, ERR_LOST, r, "send the guest the command to continue") : tell_steer(v);
 }
 
-/* Negative ends it: ->e says why. */
+/* Handles a message of the warden. Negative ends the machine, and ->e has the reason. */
 static int hear(struct vmm *v, const struct vm_msg *m, const uint8_t *more, size_t len, int *fds, size_t nfds)
 {
 	if (len && m->type != VM_STEER)
@@ -215,7 +215,7 @@ static int read_side(struct vmm *v)
 	return r;
 }
 
-/* The last of what QEMU and the guest's kernel said: of use when they say nothing more. */
+/* Keeps the last output of QEMU and of the guest's kernel, for the error when the machine ends. */
 static void read_console(struct vmm *v)
 {
 	char data[512];
@@ -326,7 +326,7 @@ static int loop(struct vmm *v)
 	return r;
 }
 
-/* The last line of what was said, as far as it is one. */
+/* The last complete line that QEMU or the guest's kernel has printed. */
 static const char *last_line(struct vmm *v)
 {
 	char *line;
@@ -338,7 +338,7 @@ static const char *last_line(struct vmm *v)
 	return line ? line + 1 : v->said;
 }
 
-/* Why it ends, for the warden where it waits for an answer, and for the log. */
+/* Reports why the machine ends: to the warden if it waits for an answer, and to the log. */
 static void last_words(struct vmm *v, int r)
 {
 	char line[160];
@@ -358,7 +358,7 @@ static void last_words(struct vmm *v, int r)
 						  strerror(-r));
 	}
 	if (v->unloadable && (v->e.errnum == EIO || v->e.errnum == EPIPE))
-		v->e.errnum = ESTALE; /* it is the state's fault, not this machine's */
+		v->e.errnum = ESTALE; /* the state is the reason, not this machine */
 	dprintf(STDERR_FILENO, "%s\n", v->e.msg);
 	if (v->state != VMM_RUNS && v->state != VMM_STAYS)
 		vmm_say_failed(0, &v->e);

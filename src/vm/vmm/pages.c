@@ -16,18 +16,18 @@
 #define PAGE_HERE (1ULL << 63)
 #define PAGE_SWAPPED (1ULL << 62)
 #define PAGE_FILE (1ULL << 61)
-#define MAPS_MAX 64 /* of one file: QEMU may have split them */
+#define MAPS_MAX 64 /* mappings of one file, which QEMU may have split */
 #define MAPS_LINE 512
 #define BUF_PAGES 256U
 #define RUNS_STEP 1024U
 
 struct area {
-	uint64_t addr, start, count; /* where it is; in pages: its place in the memory, its length */
+	uint64_t addr, start, count; /* its address; in pages: its place in the machine's memory, and its length */
 };
 
 struct runs {
 	struct pages_run *run;
-	uint64_t *addr; /* of each, in the process */
+	uint64_t *addr; /* address of each run in the process */
 	size_t n, max;
 	uint64_t pages;
 };
@@ -187,7 +187,7 @@ static int copy_runs(pid_t pid, const struct runs *x, int out, uint64_t at)
 	AUTO_FREE uint8_t *buf = malloc((size_t)BUF_PAGES * PAGE);
 	AUTO_CLOSE int mem = -1;
 	char path[64];
-	size_t held = 0; /* bytes of buf */
+	size_t held = 0; /* bytes in buf */
 	int r = buf ? 0 : -ENOMEM;
 
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
@@ -312,7 +312,7 @@ int pages_apply(int fd, int ram, uint64_t ram_size, struct err *e)
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "write the memory of a virtual machine") : 0;
 }
 
-/* The owner of each page (0: none), as one table of runs. */
+/* Makes one table of runs from the owner of each page (0: none). */
 static int join_runs(const uint8_t *owner, uint64_t ram_pages, struct runs *ret)
 {
 	int r = 0;
@@ -328,7 +328,7 @@ static int join_file(int fd, uint8_t mine, const uint8_t *owner, uint64_t ram_si
 {
 	AUTO_FREE uint8_t *buf = malloc((size_t)BUF_PAGES * PAGE);
 	AUTO_FREE struct pages_run *run = NULL;
-	uint64_t from, rank = 0, seen = 0; /* pages of all before page ->seen */
+	uint64_t from, rank = 0, seen = 0; /* number of owned pages before page ->seen */
 	struct pages_head h;
 	int r = read_runs(fd, ram_size, &h, &run, e);
 
@@ -352,7 +352,7 @@ static int join_file(int fd, uint8_t mine, const uint8_t *owner, uint64_t ram_si
 				if (r == 0)
 					r = write_full(out, buf, n * PAGE, at + rank * PAGE);
 			}
-			/* A page of a newer owner counts, too. */
+			/* A page that a newer file owns is counted as well. */
 			n += n == 0;
 			rank += n;
 			seen += n;

@@ -7,8 +7,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define SMALL 8192U /* a frame that goes in one piece or waits */
-#define SETTLE_ID 0xfff00000U /* our PINGs: no exec has such an id, and none is another's */
+#define SMALL 8192U /* frames up to this size are sent in one piece */
+#define SETTLE_ID 0xfff00000U /* first id of our PINGs, which no exec has */
 #define SETTLE_LOOK_MS 100
 
 static int show(struct carry *c, int (*hook)(void *arg, struct carry_frame *f), uint8_t *data, size_t len, int *fds,
@@ -21,7 +21,7 @@ static int show(struct carry *c, int (*hook)(void *arg, struct carry_frame *f), 
 	return frame_decode(data, len, &x.f) <= 0 ? -EBADMSG : hook(c->hook_arg, &x);
 }
 
-/* Starts the wait of an EXITED. How many bytes it is for. */
+/* Makes an EXITED wait for the output of its exec. Returns the number of bytes to wait for. */
 static uint64_t due(struct carry *c, uint32_t exec)
 {
 	uint64_t sum = 0;
@@ -51,7 +51,7 @@ static uint64_t still_due(const struct carry *c, uint32_t exec)
 	return sum;
 }
 
-/* 1: the frame waits for its exec's output, and is put aside. */
+/* Holds back an EXITED frame until its exec's output is written. 1: it was put aside. */
 static int hold(struct carry *c, const struct frame *f, const uint8_t *data, size_t len)
 {
 	struct carry_held *h = &c->held[c->nheld];
@@ -67,7 +67,7 @@ static int hold(struct carry *c, const struct frame *f, const uint8_t *data, siz
 	return 1;
 }
 
-/* Control bytes into the port, as far as the other end has room for. */
+/* How many bytes of the control stream the other end has room for. */
 static size_t control_room(const struct carry *c)
 {
 	size_t room = carry_room(c), credit = c->chan[0].credit;
@@ -92,7 +92,7 @@ static int say_control(struct carry *c, const uint8_t *data, size_t len)
 
 int carry_tell(struct carry *c, const uint8_t *frame, size_t len)
 {
-	/* Ours go whole, so none is half said. */
+	/* Our frames are sent whole, and only when no other frame is partly sent. */
 	return c->from_said || control_room(c) < len ? -ENOBUFS : say_control(c, frame, len);
 }
 
@@ -151,7 +151,7 @@ static int begin_frame(struct carry *c, struct frame *f, size_t n)
 		frames_drop(in, n, nfds);
 		return r;
 	}
-	frame_decode(in->data, in->len, f); /* it may have fewer now */
+	frame_decode(in->data, in->len, f); /* the hook may have taken some of its descriptors */
 	for (size_t i = 0; r == 0 && i < f->nfds && i < nfds; i++)
 		r = chan_open_local(c, TAKE_FD(in->fds[i]), f->id, (uint32_t)i);
 	fd_close_many(in->fds, nfds);
@@ -200,7 +200,7 @@ int pass_to_port(struct carry *c)
 	return r;
 }
 
-/* Of what came, whole frames stay, and their descriptors: the rest was cut off. */
+/* Drops an incomplete frame at the end, which was cut off, with its descriptors. */
 static void cut_frames(struct carry *c)
 {
 	struct carry_frames *in = &c->from;
@@ -297,7 +297,7 @@ static ssize_t send_some(int sock, const void *data, size_t len, const int *fds,
 	return sys_sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* 1: it did not fit now. */
+/* Sends bytes and descriptors to ->ctl. 1: there is no room now. */
 static int send_ctl(struct carry *c, const uint8_t *data, size_t len, const int *fds, size_t nfds)
 {
 	while (c->to_sent < len) {
@@ -338,7 +338,7 @@ static int release_to_ctl(struct carry *c)
 	return 0;
 }
 
-/* What is to happen before a frame's bytes go. 0: they can; CARRY_TAKEN: they do not. */
+/* Calls the hook before a frame's bytes are sent. 0: send them; CARRY_TAKEN: drop them. */
 static int see_frame(struct carry *c, const struct frame *f, size_t n)
 {
 	struct carry_frames *out = &c->to;
@@ -398,7 +398,7 @@ int pass_to_ctl(struct carry *c)
 	return r;
 }
 
-/* What was read of it gives room again, unless a whole frame waits to be taken. */
+/* Gives the other end room for as many bytes as were read from the control stream, unless a whole frame waits. */
 int credit_control(struct carry *c)
 {
 	struct chan *x = &c->chan[0];

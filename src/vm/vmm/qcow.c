@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#define BITS 16U /* of a cluster's size */
+#define BITS 16U /* the size of a cluster is 2^BITS bytes */
 #define CLUSTER (1U << BITS)
 #define L2_SPAN ((uint64_t)CLUSTER * (CLUSTER / 8)) /* bytes that one entry of the first table maps */
 #define HEAD_LEN 104U

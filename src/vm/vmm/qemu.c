@@ -15,7 +15,7 @@
 #define ARGS_MAX 192
 #define TEXT_MAX 16384
 #define TB_MIB "32"
-#define THREADS "8" /* for its disks; the jail has room for 64 in all */
+#define THREADS "8" /* threads for its disks; the jail has room for 64 threads in all */
 #define KERNEL_LINE                                                                                                    \
 	"console=" CONSOLE                                                                                             \
 	" quiet loglevel=1 panic=-1 reboot=t rdinit=/init random.trust_cpu=on cryptomgr.notests audit=0 "              \
@@ -57,7 +57,7 @@ static void add(struct args *a, const char *fmt, ...)
 #define KVM_OPTS BOARD_OPTS
 #define CONSOLE "ttyS0"
 
-/* Of the real processor, where a guest sees that: which it is, and what it can. */
+/* Identifies the host's processor with its features, as a guest with KVM sees them. */
 static uint64_t processor(void)
 {
 	static const unsigned leaves[] = { 1, 7, 0x80000001U };
@@ -68,8 +68,8 @@ static uint64_t processor(void)
 
 		__asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(leaves[i]), "c"(0));
 		if (leaves[i] == 1) {
-			b = 0; /* the number of the processor that asks */
-			c &= ~(1U << 27); /* what the system has switched on */
+			b = 0; /* it contains the number of the processor that executes this */
+			c &= ~(1U << 27); /* this bit depends on the system (OSXSAVE) */
 		}
 		for (const unsigned *x = (const unsigned[]){ a, b, c, d }, *end = x + 4; x < end; x++)
 			sum = (sum ^ *x) * 0x100000001b3ULL;
@@ -95,7 +95,7 @@ static void add_clock(struct args *a, const struct qemu_opts *o)
 
 static uint64_t processor(void)
 {
-	return 0; /* the kernel keeps it; QEMU refuses the state of another */
+	return 0; /* with KVM the kernel sets the frequency, and QEMU refuses a state of another one */
 }
 
 static void add_clock(struct args *a, const struct qemu_opts *o)
@@ -254,7 +254,7 @@ static int pass(int fd)
 
 static _Noreturn void become(const struct qemu_opts *o, char *const argv[], pid_t parent)
 {
-	/* One heap: what each thread would have of its own stays unused. */
+	/* One heap for all threads saves memory. */
 	static char arenas[] = "MALLOC_ARENA_MAX=1", *const envp[] = { arenas, NULL };
 	const int keep[] = { o->ram, o->initrd, o->root, o->usr, o->port, o->console, o->qmp };
 

@@ -21,16 +21,16 @@ struct qemu_opts {
 	enum vm_accel accel;
 	uint32_t memory_mib, cpus;
 	uint64_t io_bps;
-	int ram, initrd, root, usr; /* -1: none */
-	int disk[VM_CHAIN_MAX]; /* the last can be written */
+	int ram, initrd, root, usr; /* descriptors of memory and images; -1: none */
+	int disk[VM_CHAIN_MAX]; /* the chain, the oldest first; the last one is written */
 	size_t disks;
-	int port, console, qmp; /* its ends of stream sockets; ->console is its stderr, too */
-	uint32_t tsc_khz; /* x86: how fast the processor counts */
+	int port, console, qmp; /* QEMU's ends of stream sockets; ->console is also its stderr */
+	uint32_t tsc_khz; /* x86: frequency of the processor's counter */
 };
 
-/* What a state can only be loaded into when it is the same: board, processor, accelerator, devices. */
+/* Describes board, processor, accelerator and devices: a state can only be loaded into a machine with the same text. */
 void qemu_machine(const struct qemu_opts *o, char ret[QEMU_MACHINE]);
 /* The disk's nodes: "d-rw-N", of file "f-rw-N", are the chain; what the guest has is the last of them. */
 #define QEMU_DISK "rw"
-/* In this process's jail. The descriptors stay the caller's. -errno when it could not even be forked. */
+/* Starts QEMU in the jail of this process. The descriptors stay the caller's. -errno: it could not be forked. */
 pid_t qemu_start(const struct qemu_opts *o);

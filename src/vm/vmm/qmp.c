@@ -9,7 +9,10 @@
 
 #define COMMAND_MAX 2048
 #define WAIT_MS 250
-/* of those: emulated, on a busy machine. Waits are counted, since a jail may be frozen for days */
+/*
+ * waits until QEMU counts as hung: it may be emulating on a busy host. They are counted, and not timed, since a jail
+ * may be frozen for days
+ */
 #define ANSWER_WAITS 120U
 
 int qmp_init(struct qmp *q, int fd)
@@ -31,7 +34,7 @@ static const char *skip_space(const char *at, const char *end)
 	return at;
 }
 
-/* Behind the string at @at, or NULL. */
+/* Returns the end of the string at @at, or NULL. */
 static const char *skip_string(const char *at, const char *end)
 {
 	if (at == end || *at != '"')
@@ -106,7 +109,7 @@ size_t qmp_member(const char *text, size_t len, const char *key, const char **re
 	return 0;
 }
 
-/* A string or number for people, without its quotes: printable, cut where it is too long. */
+/* Copies a string or number without its quotes for a message: only printable characters, cut if it is too long. */
 static void put_text(char *ret, size_t size, const char *text, size_t len)
 {
 	size_t n = 0;
@@ -280,7 +283,7 @@ int qmp_do(struct qmp *q, int fd, const char *command, struct err *e, const char
 	if (n < 0 || (size_t)n >= sizeof(args))
 		return err_set(e, ERR_INTERNAL, -E2BIG, "QEMU: '%s' is too long", command);
 	n = snprintf(text, sizeof(text), "{\"execute\":\"%s\",\"arguments\":{%s},\"id\":%u}\n", command, args, ++q->id);
-	/* Whatever is small enough goes at once; a monitor that is not read from is a QEMU that hangs. */
+	/* A command is small enough to be sent at once; if QEMU does not read its monitor, it hangs. */
 	r = fd_send_now(q->fd, text, (size_t)n, &fd, fd >= 0 ? 1 : 0);
 	if (r < 0)
 		return lost(r == -EAGAIN ? 0 : -EPIPE, command, e);

@@ -18,16 +18,16 @@ struct qmp {
 	int fd; /* not owned; a stream socket, does not block */
 	char *line; /* QMP_LINE */
 	size_t len;
-	uint32_t id; /* of the last command */
+	uint32_t id; /* id of the last command */
 	bool stopped; /* the machine is stopped, according to events; without a request for that, it is lost */
 	int migration; /* its last state: 0 unknown, 1 complete, -1 failed */
-	int job; /* likewise of a block job; there is one at a time */
-	char job_why[QMP_WHY]; /* it failed */
+	int job; /* state of the present block job: 0 unknown, 1 complete, -1 failed */
+	char job_why[QMP_WHY]; /* why it failed */
 };
 
 int qmp_init(struct qmp *q, int fd); /* 0 or -ENOMEM */
 void qmp_done(struct qmp *q);
-/* Its greeting, whose version is written to @ret, and the end of negotiations. */
+/* Reads the greeting, writes the version in it to @ret, and ends the negotiation. */
 int qmp_greet(struct qmp *q, char ret[QMP_VERSION], struct err *e);
 /*
  * One command with its arguments ("" or members without braces: our own words and numbers), and its answer waited for. @fd
@@ -37,7 +37,7 @@ int qmp_do(struct qmp *q, int fd, const char *command, struct err *e, const char
 	__attribute__((format(printf, 5, 6)));
 /* Until an incoming migration is complete. */
 int qmp_wait_migration(struct qmp *q, struct err *e);
-/* Reads what came unasked, without waiting. -EPIPE: QEMU has closed it. */
+/* Reads events that have arrived, without waiting. -EPIPE: QEMU has closed the monitor. */
 int qmp_drain(struct qmp *q);
 
 /* The value of member @key of the object at @text: its length and place, or 0. Nothing is changed or unescaped. */

@@ -8,7 +8,7 @@
 #include "vm/vmm/pages.h"
 #include "vm/vmm/vmm.h"
 
-#define QUIET_NS (20ULL * 1000000000ULL) /* for the guest to become quiet */
+#define QUIET_NS (20ULL * 1000000000ULL) /* time for the guest to become quiet */
 #define TEMPLATE_NS (100ULL * 1000000000ULL)
 
 static void close_save(struct vmm *v)
@@ -31,7 +31,7 @@ int vmm_save(struct vmm *v, const struct vm_save *s, int *fds, size_t nfds)
 		return err_set(&v->e, ERR_INTERNAL, -EPROTO, "SAVE came with %zu descriptors", nfds);
 	if ((v->state != VMM_RUNS && v->state != VMM_STAYS) || v->start.role != VM_CLONE || s->flags & ~VM_SAVE_STAY)
 		return err_set(&v->e, ERR_CONFLICT, -EBUSY, "the virtual machine cannot be saved in its present state");
-	/* What can be done while it runs. */
+	/* The new disk is prepared while the machine runs. */
 	r = machine_overlay(&v->machine, s->disk, fds[VMM_SAVE_DISK], &v->e);
 	if (r < 0)
 		return r;
@@ -65,13 +65,13 @@ int vmm_save_wait(const struct vmm *v)
 
 	if (v->state != VMM_STOPS && v->state != VMM_WARMS)
 		return -1;
-	/* One that was stopped already: no event would wake this loop. */
+	/* If the machine was stopped already, no event would wake this loop. */
 	if (v->state == VMM_STOPS && carry_quiet(&v->carry))
 		return 0;
 	return now >= v->until ? 0 : (int)((v->until - now) / 1000000ULL) + 1;
 }
 
-/* All but memory and disk, into @fd. */
+/* Writes the state, without memory and disk, to @fd. */
 static int write_meta(struct vmm *v, int fd)
 {
 	AUTO_FREE uint8_t *state = NULL, *carry = NULL;

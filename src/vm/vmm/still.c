@@ -48,7 +48,7 @@ bool carry_resumed(const struct carry *c, uint32_t *ret_restored)
 	return c->resumed;
 }
 
-/* Messages that waited get the number of the run that they are now for. */
+/* Gives messages that have waited the present epoch. */
 static void stamp(struct carry *c)
 {
 	struct mux m;
@@ -97,7 +97,7 @@ static int take_quiesce(struct carry *c, const struct mux *m)
 
 	mux_put_u32(out, (uint32_t)-r);
 	r = carry_say(c, MUX_QUIET, 0, out, sizeof(out));
-	/* Also when it could not: the host says GO_ON in any case. */
+	/* Also if the guest could not become quiet: the host sends GO_ON in any case. */
 	if (r == 0)
 		stand(c);
 	return r;
@@ -112,7 +112,7 @@ static int take_quiet(struct carry *c, const struct mux *m)
 	why = mux_u32(m->payload);
 	c->quiet_due--;
 	if (!c->still || c->quiet_due)
-		return 0; /* of one that was given up */
+		return 0; /* an answer to a save that was given up */
 	if (why)
 		c->refused = why < 4096 ? -(int)why : -EBADMSG;
 	else

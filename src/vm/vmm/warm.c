@@ -14,8 +14,8 @@
 
 #define WARM_EXEC 1U
 #define WARM_UID 1000U
-#define WARM_NS (5ULL * 1000000000ULL) /* then it is killed: */
-#define WARM_END_NS (60ULL * 1000000000ULL) /* no clone may have it; and for so long that may take */
+#define WARM_NS (5ULL * 1000000000ULL) /* time after which the command is killed, */
+#define WARM_END_NS (60ULL * 1000000000ULL) /* since no clone may contain it; and time for its end */
 #define FRAME_SIZE 512
 
 /* An empty stdin, and outputs that are not read: the command prints nothing. */
@@ -103,7 +103,7 @@ static bool ended(struct vmm *v)
 	}
 }
 
-/* An image's shell may be anything, and a host so slow that it takes this long. */
+/* Kills the command: an image's shell may be any program, and the host may be very slow. */
 static int give_up(struct vmm *v)
 {
 	const uint32_t what[2] = { SIGKILL, FRAME_SCOPE_ALL }; /* both architectures are little-endian */

@@ -1,4 +1,5 @@
 """Images built from Dockerfiles."""
+import http.server
 import io
 import json
 import socket
@@ -12,6 +13,7 @@ import pytest
 
 import image_archive as ia
 from api import d, eventually, nothing_is_left_behind  # noqa: F401
+from daemon import Daemon
 from test_checkpoints import sh  # noqa: F401
 from test_image_store import brought, no_images, path  # noqa: F401
 
@@ -239,6 +241,36 @@ def started(d, dockerfile, said):  # noqa: F811
 
 def sandboxes_inside(d):  # noqa: F811
     return [x for x in subprocess.run(["pgrep", "-f", "sleep 3[2]1"], capture_output=True, text=True).stdout.split()]
+
+
+def test_what_builds_may_reach_is_the_administrators_to_say(tmp_path):
+    class Hello(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"from the mirror\n")
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hello)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+    conf = tmp_path / "serve.conf"
+    conf.write_text(f"network_private = 127.0.0.1:{port}\nnetwork_hosts = mirror.test 127.0.0.1\nnetwork_set = builds: mirror.test:{port}\n")
+    dockerfile = f"FROM test:1\nRUN wget -q -O - http://mirror.test:{port}/x > /got; cat /got\n"
+    with Daemon(None, "--config", conf) as own:
+        brought(own, ia.docker([ia.rootfs()], Env=["PATH=/bin", "A=1"]))
+        assert output(built(own, dockerfile)) == "from the mirror\n"
+        for refused in ({"network": "none"}, {"dockerfile": dockerfile.replace("RUN", "RUN --network=none")}):
+            text = output(built(own, **{"dockerfile": dockerfile, "no_cache": True, **refused}))
+            assert "mirror\n" not in text and "wget" in text, text
+    conf.write_text(f"network_private = 127.0.0.1:{port}\nnetwork_hosts = mirror.test 127.0.0.1\n")
+    with Daemon(None, "--config", conf) as own:  # without that set: nothing
+        brought(own, ia.docker([ia.rootfs()], Env=["PATH=/bin", "A=1"]))
+        assert "from the mirror" not in output(built(own, dockerfile))
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_build_whose_client_goes_leaves_nothing(d):  # noqa: F811

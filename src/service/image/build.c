@@ -6,6 +6,7 @@
 #include "service/image/build_impl.h"
 #include "service/image/operation.h"
 #include "service/image/usage.h"
+#include "service/network/conf.h"
 #include "service/state/json_read.h"
 
 #include <stdarg.h>
@@ -327,6 +328,21 @@ static int objects(struct json_read *j, const char *key, size_t max)
 	return j->r;
 }
 
+/* The administrator's set `builds` is what RUN may reach when the request does not say. */
+static int default_network(struct build *b, struct err *e)
+{
+	const char *rule[EGRESS_RULES_MAX];
+	json_t *network;
+
+	if (b->network || net_conf_set(b->s->o.net, "builds", rule) < 0)
+		return 0;
+	network = json_pack("{s:[s]}", "allow", "@builds");
+	if (!network || json_object_set_new(b->request, "network", network) < 0)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a build");
+	b->network = network;
+	return 0;
+}
+
 static int read_request(struct build *b, struct err *e)
 {
 	struct json_read j = JIN_INIT(b->request, e);
@@ -357,6 +373,8 @@ static int read_request(struct build *b, struct err *e)
 		if (r == 0 && n.digest[0])
 			r = err_set(e, ERR_INVALID, -EINVAL, "tags: '%.100s' must not have a digest", tag);
 	}
+	if (r == 0)
+		r = default_network(b, e);
 	if (r == 0 && b->network) {
 		struct net_request *net = NULL;
 

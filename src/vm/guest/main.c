@@ -76,9 +76,8 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
 					       .disk = g->places.disk,
 					       .cache = host ? GUEST_DISK "/cache" : NULL,
 					       .stored_image = !strcmp(spec->image, SPEC_SCRATCH),
-					       .resolver =
-						       /* the root would be read-only later */
-					       spec->flags & SPEC_READ_ONLY,
+					       /* into a read-only root the file cannot be written later */
+					       .resolver = spec->flags & SPEC_READ_ONLY,
 				       } };
 	uint64_t left = boot_memory_left();
 	int r;

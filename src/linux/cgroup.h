@@ -152,8 +152,8 @@ int cgroup_each(const struct cgroup_host *h, int (*fn)(const char *name, void *a
  *
  * The kernel checks the permission to move a process against the user that opened the descriptor, not against the user
  * that writes to it. So it is opened as user @by, since untrusted code may get the descriptor. Version 1: it moves only
- * processes of that user. Version 2: it moves processes that are in @c already, of any user. @by 0: as the caller, with
- * all of root's permissions.
+ * processes of that user. Version 2: it moves threads that are in @c already, of any user. @by 0: as the caller, with
+ * all of root's permissions. What joins has one thread.
  */
 int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, uid_t by);
 /* The same for one that is there. */
@@ -165,7 +165,8 @@ int cgroup_child_open(const struct cgroup_host *h, const struct cgroup *c, uint3
 int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /*
  * The same in one round and without waiting, for a thread beside the one that gives the group to others when it is empty: a second
- * round would end those. On version 1 a child that is being forked may be left to cgroup_child_reset().
+ * round would end those. On version 1 a child that is being forked may be left to cgroup_child_reset(), and on version 2 there are
+ * two rounds, while the group is frozen.
  */
 int cgroup_child_kill_once(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /* 1 when it has no member, 0 when it has, or -errno. */

@@ -67,11 +67,47 @@ static int open_as(const struct cgroup_host *h, int parent, const char *name, ui
 	return r < 0 ? r : fd;
 }
 
+/*
+ * Version 2: moving a process takes a lock against every fork and exit of the host, and, if none has just done so, the
+ * kernel's grace period. A single thread that moves itself takes neither, but can be moved among threaded groups only. What
+ * joins has one thread.
+ */
+static bool is_threaded(int dir, const char *type)
+{
+	char text[64];
+
+	return fd_get(dir, type, text, sizeof(text)) > 0 && strstr(text, "threaded");
+}
+
+/*
+ * All children of a group are threaded or none is, and no process can join the others. Those of a sandbox that an earlier
+ * version began are not, nor are any before Linux 4.14.
+ */
+static int make_threaded(int parent, uint32_t n)
+{
+	const bool others = is_threaded(parent, "cgroup.type"); /* "domain threaded": it has such children */
+	char name[48];
+	struct stat st;
+	int r;
+
+	put_name(name, n, "cgroup.type");
+	if (fstat(parent, &st) < 0)
+		return -errno;
+	if (!others && st.st_nlink != 3)
+		return 0;
+	r = fd_put(parent, name, "threaded");
+	return others ? r : 0;
+}
+
 static int open_child(const struct cgroup_host *h, int parent, uint32_t n, uid_t by)
 {
+	bool threaded = false;
 	char name[48];
 
-	put_name(name, n, h->version == 2 ? "cgroup.procs" : "tasks");
+	put_name(name, n, "cgroup.type");
+	if (h->version == 2)
+		threaded = is_threaded(parent, name);
+	put_name(name, n, h->version != 2 ? "tasks" : threaded ? "cgroup.threads" : "cgroup.procs");
 	return by ? open_as(h, parent, name, by) : sys_openat(parent, name, O_WRONLY | O_CLOEXEC, 0);
 }
 
@@ -95,14 +131,15 @@ int cgroup_child_make(const struct cgroup_host *h, const struct cgroup *c, uint3
 	r = sys_mkdirat(parent, name, 0755);
 	if (r < 0)
 		return r;
-	fd = open_child(h, parent, n, by);
+	r = h->version == 2 ? make_threaded(parent, n) : 0;
+	fd = r < 0 ? r : open_child(h, parent, n, by);
 	if (fd < 0)
 		sys_unlinkat(parent, name, AT_REMOVEDIR);
 	return fd;
 }
 
-/* 1 when it is empty, 0 when not. */
-static int look(const struct cgroup_host *h, int parent, uint32_t n)
+/* 1 when it is empty, 0 when not. @ret_frozen: whether it is, or the whole sandbox; never on version 1. */
+static int look(const struct cgroup_host *h, int parent, uint32_t n, bool *ret_frozen)
 {
 	char name[48], text[256];
 	ssize_t len;
@@ -111,12 +148,45 @@ static int look(const struct cgroup_host *h, int parent, uint32_t n)
 	len = fd_get(parent, name, text, sizeof(text));
 	if (len < 0)
 		return (int)len;
+	*ret_frozen = h->version == 2 && strstr(text, "frozen 1");
 	return h->version == 2 ? strstr(text, "populated 0") != NULL : text[0] == '0';
+}
+
+/* Closed, no member can fork any more; it dies all the same. */
+static int close_group(const struct cgroup_host *h, int dir, bool closed)
+{
+	int r;
+
+	if (h->version != 2)
+		return fd_put(dir, "pids.max", closed ? "0" : "max");
+	r = fd_put(dir, "cgroup.freeze", closed ? "1" : "0");
+	return r == -ENOENT ? 0 : r; /* before 5.2 */
+}
+
+/*
+ * With @once on version 2, two rounds: what a fork had begun when the group was frozen is in the second list. Those that come
+ * next must not wait for a frozen group.
+ */
+static int kill_all(const struct cgroup_host *h, int dir, bool once)
+{
+	const uint64_t until = clock_mono_ns() + GONE_MS * 1000000ULL;
+	const bool v2 = h->version == 2;
+	int r = close_group(h, dir, true);
+
+	for (unsigned round = 0; r == 0; round++) {
+		r = cgroup_kill_members(dir);
+		if (r != 0 || (once && round == v2) || clock_mono_ns() > until)
+			break; /* all were killed, and none can fork */
+		if (!once)
+			cgroup_wait_a_little(round);
+	}
+	if (v2 && (once || r == 1))
+		close_group(h, dir, false);
+	return r < 0 ? r : 0;
 }
 
 static int child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n, bool once)
 {
-	const uint64_t until = clock_mono_ns() + GONE_MS * 1000000ULL;
 	AUTO_CLOSE int own = -1;
 	int parent = parent_of(h, c, &own), r;
 	AUTO_CLOSE int dir = -1;
@@ -128,23 +198,9 @@ static int child_kill(const struct cgroup_host *h, const struct cgroup *c, uint3
 	dir = sys_openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (dir < 0)
 		return dir;
-	if (h->version == 2) {
-		r = fd_put(dir, "cgroup.kill", "1");
-		if (r != -ENOENT) /* before 5.14 there is none */
-			return r;
-	} else {
-		r = fd_put(dir, "pids.max", "0");
-		if (r < 0)
-			return r;
-	}
-	for (unsigned round = 0;; round++) {
-		r = cgroup_kill_members(dir);
-		if (r != 0)
-			return r < 0 ? r : 0;
-		if (once || clock_mono_ns() > until)
-			return 0; /* all were killed, and none can fork */
-		cgroup_wait_a_little(round);
-	}
+	r = h->version == 2 ? fd_put(dir, "cgroup.kill", "1") : -ENOENT;
+	/* Before 5.14 there is none, and threaded groups refuse it. */
+	return r == -ENOENT || r == -EOPNOTSUPP ? kill_all(h, dir, once) : r;
 }
 
 int cgroup_child_kill(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
@@ -161,21 +217,23 @@ int cgroup_child_empty(const struct cgroup_host *h, const struct cgroup *c, uint
 {
 	AUTO_CLOSE int own = -1;
 	int parent = parent_of(h, c, &own);
+	bool frozen;
 
-	return parent < 0 ? parent : look(h, parent, n);
+	return parent < 0 ? parent : look(h, parent, n, &frozen);
 }
 
 /*
  * Kills what a fork left behind: if a process was forking when its group was killed, the child was not in the list. It
- * cannot fork, but it runs.
+ * cannot fork, but it runs on version 1.
  */
-static void kill_late(int parent, uint32_t n)
+static void kill_late(const struct cgroup_host *h, int parent, uint32_t n)
 {
+	const bool v2 = h->version == 2;
 	AUTO_CLOSE int dir = -1;
-	char name[48], max[32];
+	char name[48], text[32];
 
-	put_name(name, n, "pids.max");
-	if (fd_get(parent, name, max, sizeof(max)) <= 0 || max[0] != '0')
+	put_name(name, n, v2 ? "cgroup.freeze" : "pids.max");
+	if (fd_get(parent, name, text, sizeof(text)) <= 0 || text[0] != (v2 ? '1' : '0'))
 		return;
 	put_name(name, n, NULL);
 	dir = sys_openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -183,30 +241,39 @@ static void kill_late(int parent, uint32_t n)
 		cgroup_kill_members(dir);
 }
 
+/* An empty one. */
+static int open_again(const struct cgroup_host *h, int parent, uint32_t n, bool frozen)
+{
+	char name[48];
+
+	if (h->version == 2 && !frozen)
+		return 0;
+	put_name(name, n, h->version == 2 ? "cgroup.freeze" : "pids.max");
+	return fd_put(parent, name, h->version == 2 ? "0" : "max");
+}
+
 int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
 	AUTO_CLOSE int own = -1;
 	int parent = parent_of(h, c, &own), r;
-	char name[48];
+	bool frozen = false;
 
 	if (parent < 0)
 		return parent;
-	r = look(h, parent, n);
-	if (r == 0 && h->version != 2)
-		kill_late(parent, n);
+	r = look(h, parent, n, &frozen);
+	if (r == 0)
+		kill_late(h, parent, n);
 	if (r <= 0)
 		return r < 0 ? r : -EBUSY;
-	if (h->version == 2)
-		return 0;
-	put_name(name, n, "pids.max");
-	return fd_put(parent, name, "max");
+	return open_again(h, parent, n, frozen);
 }
 
 int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
 {
 	AUTO_CLOSE int own = -1;
-	int parent = parent_of(h, c, &own);
+	int parent = parent_of(h, c, &own), r;
 	char name[48], text[256];
+	bool frozen = false;
 	uint64_t refused;
 	struct stat st;
 	ssize_t len;
@@ -219,18 +286,18 @@ int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, ui
 	if (st.st_nlink != 3)
 		return -EBUSY;
 	if (h->version == 2) {
-		const int empty = look(h, parent, n);
-
-		return empty == 1 ? 0 : empty < 0 ? empty : -EBUSY;
+		r = look(h, parent, n, &frozen);
+		if (r <= 0)
+			return r < 0 ? r : -EBUSY;
+	} else {
+		put_name(name, n, "pids.events");
+		len = fd_get(parent, name, text, sizeof(text));
+		if (len < 0)
+			return (int)len;
+		if (cgroup_parse_kv(text, "max", &refused) < 0 || refused)
+			return -EBUSY;
 	}
-	put_name(name, n, "pids.events");
-	len = fd_get(parent, name, text, sizeof(text));
-	if (len < 0)
-		return (int)len;
-	if (cgroup_parse_kv(text, "max", &refused) < 0 || refused)
-		return -EBUSY;
-	put_name(name, n, "pids.max");
-	return fd_put(parent, name, "max");
+	return open_again(h, parent, n, frozen);
 }
 
 int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uint32_t n)
@@ -243,8 +310,8 @@ int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uin
 		return parent;
 	put_name(name, n, NULL);
 	r = sys_unlinkat(parent, name, AT_REMOVEDIR);
-	if (r == -EBUSY && h->version != 2)
-		kill_late(parent, n);
+	if (r == -EBUSY)
+		kill_late(h, parent, n);
 	return r == -ENOENT ? 0 : r;
 }
 

@@ -185,7 +185,7 @@ static int put_words(const struct frame_exec *x, struct warm_request *q)
 	return TAKE_FD(fd);
 }
 
-/* The group's own name, as /proc shows both: "x12" of ".../x12/cgroup.procs". */
+/* The group's own name, as /proc shows both: "x12" of ".../x12/cgroup.threads". */
 static bool joined(pid_t pid, int group)
 {
 	char path[48], text[1024], want[64], *slash, *name;

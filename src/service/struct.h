@@ -20,6 +20,8 @@ struct sandbox_part;
 struct adopt;
 struct signer;
 
+#define FORGOTTEN_MAX 64
+
 struct service {
 	uv_loop_t *loop;
 	struct service_opts o;
@@ -60,6 +62,8 @@ struct service {
 	unsigned ending; /* sandboxes whose end the warden is still to hear of */
 	/* things put off since the last look: rows of execs, what agents and the warden need not know at once */
 	unsigned fresh;
+	char forgotten[FORGOTTEN_MAX][ID_SIZE]; /* execs whose rows go with the next look */
+	unsigned nforgotten;
 	struct exec *unwatched; /* begun a moment ago: their output is not watched yet */
 	uv_timer_t watch;
 	struct spool_room spooled; /* in all spool files */

@@ -136,11 +136,18 @@ static bool diff_ok(const struct warden_req *q)
 	return zero(d->layer[d->layers], (SPEC_LAYERS - d->layers) * sizeof(d->layer[0]));
 }
 
+bool msg_brief(uint32_t op)
+{
+	return op == WARDEN_HELLO || op == WARDEN_DESTROY || op == WARDEN_FREEZE || op == WARDEN_THAW ||
+	       op == WARDEN_GROUP || op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
+}
+
 int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 {
+	const bool brief = len == MSG_REQ_HEAD && msg_brief(q->op);
 	int r;
 
-	if (len != sizeof(*q))
+	if (len != sizeof(*q) && !brief)
 		return err_set(e, ERR_INVALID, -EMSGSIZE, "request of %zu bytes, expected %zu", len, sizeof(*q));
 	if (q->version != MSG_VERSION)
 		return err_advise(e, ERR_INVALID, -EPROTO, "install all programs of the same version",
@@ -151,10 +158,12 @@ int msg_check_req(const struct warden_req *q, size_t len, struct err *e)
 	if (q->op != WARDEN_NEXT && q->op != WARDEN_DIFF && wants_handle(q->op) != (q->handle != 0))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: a handle %s",
 			       q->handle ? "is not used" : "is required");
-	if (!arg_ok(q))
+	if (!arg_ok(q) || (q->ended && (q->op != WARDEN_GROUP || q->ended > UINT32_MAX)))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: invalid group or argument");
 	if (!id_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: invalid id of a layer");
+	if (brief)
+		return 0;
 	if (!diff_ok(q))
 		return err_set(e, ERR_INVALID, -EINVAL, "request: invalid states to compare");
 	if (!who_ok(q))

@@ -1,6 +1,7 @@
 /*
  * Messages between a daemon and cloche-warden: one fixed-size request, one fixed-size reply, over a SOCK_SEQPACKET
- * socket. They hold no pointers and no padding whose content is not checked. The warden parses nothing else.
+ * socket. They hold no pointers and no padding whose content is not checked. The warden parses nothing else. What comes
+ * with nearly every call has neither a spec nor numbers to report: then only the heads of both may be sent (msg_brief()).
  *
  * Each side treats the other's bytes as hostile. Fields that a request does not use must be zero.
  */
@@ -13,7 +14,7 @@
 #include "engine/sandbox/sandbox.h"
 #include "engine/spec.h"
 
-#define MSG_VERSION 14U
+#define MSG_VERSION 15U
 #define MSG_ID 32 /* an id, padded with zeros */
 
 enum warden_op {
@@ -39,7 +40,8 @@ enum warden_op {
 	WARDEN_NEXT, /* handle or 0 → the next larger handle there is and its receipt, or 0 */
 	/*
 	 * handle, arg: 0, or 1 + a user id inside → arg: the number of a new exec group; fds: for the agent's children
-	 * to join it, and with arg a second one for processes of that user, which allows nothing else (linux/cgroup.h)
+	 * to join it, and with arg a second one for processes of that user, which allows nothing else (linux/cgroup.h).
+	 * ended: 0, or a group that is dropped first, as with GROUP_END
 	 */
 	WARDEN_GROUP,
 	WARDEN_GROUP_KILL, /* handle, arg: kills every process of that group */
@@ -99,6 +101,7 @@ struct warden_req {
 	 * NET, SOCKET: see above; else 0
 	 */
 	uint64_t arg;
+	uint64_t ended; /* GROUP only */
 	char id[MSG_ID]; /* SEAL, UNSEAL, LAYERS: a layer; DISKS, DISK_REMOVE: a disk */
 	struct msg_diff diff; /* DIFF only */
 	struct warden_who who; /* WHO only */
@@ -108,7 +111,7 @@ static_assert(sizeof(struct sandbox_spec) == 7320 + 8 + DEVICE_NAMES * DEVICE_NA
 	      "the spec is part of the protocol: raise MSG_VERSION");
 static_assert(sizeof(struct msg_diff) == 24 + SPEC_LAYERS * ID_SIZE, "no padding");
 static_assert(sizeof(struct steer_rules) == 8 + STEER_RULES * 24 && sizeof(struct warden_who) == 40, "no padding");
-static_assert(sizeof(struct warden_req) == 64 + 40 + sizeof(struct msg_diff) + sizeof(struct sandbox_spec),
+static_assert(sizeof(struct warden_req) == 72 + 40 + sizeof(struct msg_diff) + sizeof(struct sandbox_spec),
 	      "no padding");
 
 #define MSG_IDMAPPED 1U
@@ -174,6 +177,11 @@ static_assert(sizeof(struct memory_cuts) == 8 + MEMORY_CUTS * 72, "no padding");
 static_assert(sizeof(struct warden_rep) ==
 		      40 + 440 + 48 + 176 + 56 + 32 + 128 + 136 + sizeof(struct memory_cuts) + STEER_DENIED * 32,
 	      "no padding");
+
+#define MSG_REQ_HEAD offsetof(struct warden_req, diff)
+#define MSG_REP_HEAD offsetof(struct warden_rep, receipt)
+/* Whether a request for @op may end behind its head; what follows counts as zero. The reply does so, too, then. */
+bool msg_brief(uint32_t op);
 
 #define MSG_FDS 6 /* maximal number in one message */
 #define MSG_NO_FDS                                                                                                     \

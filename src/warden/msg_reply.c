@@ -75,7 +75,8 @@ static bool gives_ok(const struct warden_rep *p, const struct warden_req *q)
 
 int msg_check_rep(const struct warden_rep *p, size_t len, size_t nfds, const struct warden_req *q, struct err *e)
 {
-	if (len != sizeof(*p) || p->version != MSG_VERSION || p->seq != q->seq || p->op != q->op)
+	if ((len != sizeof(*p) && (len != MSG_REP_HEAD || !msg_brief(q->op))) || p->version != MSG_VERSION ||
+	    p->seq != q->seq || p->op != q->op)
 		return err_set(e, ERR_LOST, -EBADMSG, "the warden's answer belongs to another request");
 	if (p->result > 0 || p->result < -4095 || !err_what_ok(p->what) || !text_ok(p->msg, sizeof(p->msg)) ||
 	    !text_ok(p->remedy, sizeof(p->remedy)) || p->receipt.flags > MSG_RECEIPT_FLAGS ||

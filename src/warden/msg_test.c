@@ -53,6 +53,35 @@ TEST(wrong_sizes_and_versions_are_refused)
 	CHECK_EQ(check(&q), -EPROTO);
 }
 
+TEST(only_what_has_nothing_behind_its_head_may_end_there)
+{
+	static struct warden_req q;
+	static struct warden_rep p = { .version = MSG_VERSION };
+
+	for (uint32_t op = 1; op < WARDEN_OP_END; op++) {
+		hello(&q);
+		q.op = p.op = op;
+		q.seq = p.seq = op;
+		q.handle = op != WARDEN_HELLO;
+		q.arg = op == WARDEN_GROUP_KILL || op == WARDEN_GROUP_END;
+		p.arg = op == WARDEN_GROUP;
+		CHECK_EQ(msg_check_req(&q, MSG_REQ_HEAD, NULL), msg_brief(op) ? 0 : -EMSGSIZE);
+		CHECK_EQ(msg_check_req(&q, MSG_REQ_HEAD - 1, NULL), -EMSGSIZE);
+		CHECK_EQ(msg_check_rep(&p, MSG_REP_HEAD, op == WARDEN_GROUP, &q, NULL), msg_brief(op) ? 0 : -EBADMSG);
+	}
+	CHECK(msg_brief(WARDEN_GROUP) && !msg_brief(WARDEN_CREATE) && !msg_brief(WARDEN_STAT));
+	hello(&q);
+	q.op = WARDEN_GROUP;
+	q.handle = 1;
+	q.ended = UINT32_MAX;
+	CHECK_EQ(msg_check_req(&q, MSG_REQ_HEAD, NULL), 0);
+	q.ended++;
+	CHECK_EQ(msg_check_req(&q, MSG_REQ_HEAD, NULL), -EINVAL);
+	q.ended = 1;
+	q.op = WARDEN_THAW;
+	CHECK_EQ(msg_check_req(&q, MSG_REQ_HEAD, NULL), -EINVAL);
+}
+
 TEST(unknown_operations_and_misplaced_handles_are_refused)
 {
 	static struct warden_req q;

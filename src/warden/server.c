@@ -36,6 +36,8 @@ struct server {
 		struct warden_req q;
 		char more; /* an extra byte: received only when a request is too long */
 	} in;
+	size_t filled; /* bytes of ->in that may not be zero */
+	bool brief; /* ->in is no more than a head, and so will ->out be */
 	struct warden_rep out;
 	int passing[MSG_FDS]; /* descriptors that are closed here once the reply is sent, or -1 */
 };
@@ -229,8 +231,11 @@ static void next(struct server *s)
 static int group(struct server *s, const struct entry *x, int fds[MSG_FDS], struct err *e)
 {
 	uint32_t n = 0;
-	int r = warden_group(s->warden, x->sandbox, &n, s->passing, e);
+	int r;
 
+	if (s->in.q.ended) /* one that does not exist is gone already */
+		warden_group_end(s->warden, x->sandbox, (uint32_t)s->in.q.ended, NULL);
+	r = warden_group(s->warden, x->sandbox, &n, s->passing, e);
 	if (r < 0)
 		return r;
 	s->out.arg = n;
@@ -399,7 +404,7 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 static int answer(struct server *s, int sock, const int fds[MSG_FDS])
 {
 	_Alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(int) * MSG_FDS)] = { 0 };
-	struct iovec iov = { &s->out, sizeof(s->out) };
+	struct iovec iov = { &s->out, s->brief ? MSG_REP_HEAD : sizeof(s->out) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 	size_t nfds = 0;
 	ssize_t n;
@@ -453,8 +458,10 @@ static int serve(struct server *s, int sock)
 	ssize_t n;
 	bool bad;
 
-	memset(&s->in, 0, sizeof(s->in));
+	memset(&s->in, 0, s->filled);
 	n = fd_recv(sock, &s->in, sizeof(s->in), NULL, 0, &nfds);
+	s->filled = n < 0 ? sizeof(s->in) : (size_t)n;
+	s->brief = n == MSG_REQ_HEAD;
 	if (n == -EAGAIN)
 		return 0;
 	if (n == 0 || (n < 0 && n != -EMSGSIZE))
@@ -465,7 +472,7 @@ static int serve(struct server *s, int sock)
 	else
 		r = msg_check_req(&s->in.q, (size_t)n, &e);
 	/* A connection with another protocol is closed; a refused spec is a normal answer. */
-	bad = n != (ssize_t)sizeof(s->in.q) || r == -EPROTO;
+	bad = (n != (ssize_t)sizeof(s->in.q) && !s->brief) || r == -EPROTO || r == -EMSGSIZE;
 	if (r == 0)
 		r = act(s, fds, &e);
 	if (r == 1)
@@ -523,6 +530,8 @@ static void finish_one(struct server *s, struct warden_done *d)
 	if (at >= 0)
 		s->slow[at] = NULL;
 	s->in.q = x->q;
+	s->filled = sizeof(s->in);
+	s->brief = false;
 	free(x);
 	memset(&s->out, 0, sizeof(s->out));
 	s->at = at;

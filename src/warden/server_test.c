@@ -87,13 +87,13 @@ static unsigned made(struct client *c)
 /* Sends raw bytes. Returns 1 with the answer, 0 when the connection was closed instead. */
 static int send_raw(int fd, const void *data, size_t len, const int *fds, size_t nfds, struct warden_rep *ret)
 {
-	int got[4] = { -1, -1, -1, -1 };
+	int got[MSG_FDS] = MSG_NO_FDS;
 	size_t n = 0;
 	ssize_t r;
 
 	if (fd_send(fd, data, len, fds, nfds) < 0)
 		return 0;
-	r = fd_recv(fd, ret, sizeof(*ret), got, 4, &n);
+	r = fd_recv(fd, ret, sizeof(*ret), got, MSG_FDS, &n);
 	fd_close_many(got, n);
 	return r == (ssize_t)sizeof(*ret);
 }

@@ -332,20 +332,12 @@ void exec_note_end(struct exec *x)
 /* Of those that have ended, the ones that ended first are forgotten: one that ran for long can still be asked for its result. */
 static void forget_old(struct sandbox *b)
 {
-	while (b->nexecs > KEPT_MAX) {
-		struct exec *first = NULL;
-		unsigned ended = 0;
+	struct exec *x = b->over, *next;
 
-		for (struct exec *x = b->execs; x; x = x->next) {
-			if (!exec_over(x) || x->draining)
-				continue;
-			ended++;
-			if (!first || x->ended_ns <= first->ended_ns)
-				first = x;
-		}
-		if (ended <= KEPT_MAX)
-			return;
-		exec_forget(first);
+	for (; x && b->nover > KEPT_MAX; x = next) {
+		next = x->over_next;
+		if (!x->draining)
+			exec_forget(x);
 	}
 }
 
@@ -367,6 +359,8 @@ void exec_release(struct exec *x)
 		return;
 	}
 	if (x->draining || x->state == EXEC_ENDED) {
+		if (x->draining && x->state == EXEC_ENDED)
+			exec_list_over(x);
 		x->draining = false;
 		if (!x->sandbox_replaced)
 			sandbox_put_off(b, x->number, x->group_no);
@@ -588,9 +582,7 @@ static void drop_all(struct sandbox *b)
 	struct exec *x;
 
 	while ((x = b->execs)) {
-		b->execs = x->next;
-		b->nexecs--;
-		map_del(&b->service->execs, x->id);
+		exec_unlist(x);
 		x->draining = false;
 		stream_close(&x->stream[EXEC_OUT]);
 		stream_close(&x->stream[EXEC_ERR]);
@@ -600,6 +592,7 @@ static void drop_all(struct sandbox *b)
 
 static bool tick(struct service *s, uint64_t now)
 {
+	exec_drop_rows(s);
 	exec_store_running(s);
 	if (now - s->pruned_ns > PRUNE_NS) {
 		s->pruned_ns = now;

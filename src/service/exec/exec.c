@@ -48,11 +48,72 @@ struct exec *exec_alloc(struct sandbox *b, const char *id, uint32_t number, stru
 
 void exec_list(struct exec *x)
 {
-	x->next = x->sandbox->execs;
-	x->sandbox->execs = x;
-	x->sandbox->nexecs++;
-	if (map_put(&x->sandbox->service->execs, x->id, x) < 0)
+	struct sandbox *b = x->sandbox;
+
+	x->next = b->execs;
+	x->prev = &b->execs;
+	if (x->next)
+		x->next->prev = &x->next;
+	b->execs = x;
+	b->nexecs++;
+	x->waits = x->state == EXEC_WAITING;
+	b->waiting += x->waits;
+	if (map_put(&b->service->execs, x->id, x) < 0)
 		log_warn("no memory to find exec %s by its id", x->id);
+}
+
+void exec_waits_no_more(struct exec *x)
+{
+	x->sandbox->waiting -= x->waits;
+	x->waits = false;
+}
+
+/* Nearly always behind all others: only after a restart they come in another order. */
+void exec_list_over(struct exec *x)
+{
+	struct sandbox *b = x->sandbox;
+	struct exec **at;
+
+	if (!x->prev || x->over_prev)
+		return;
+	if (!b->over)
+		b->over_last = &b->over;
+	at = b->over_last;
+	if (b->over && b->newest_over_ns > x->ended_ns)
+		for (at = &b->over; *at && (*at)->ended_ns <= x->ended_ns; at = &(*at)->over_next)
+			;
+	else
+		b->newest_over_ns = x->ended_ns;
+	x->over_next = *at;
+	x->over_prev = at;
+	if (*at)
+		(*at)->over_prev = &x->over_next;
+	else
+		b->over_last = &x->over_next;
+	*at = x;
+	b->nover++;
+}
+
+void exec_unlist(struct exec *x)
+{
+	struct sandbox *b = x->sandbox;
+
+	*x->prev = x->next;
+	if (x->next)
+		x->next->prev = x->prev;
+	x->prev = NULL;
+	b->nexecs--;
+	exec_waits_no_more(x);
+	map_del(&b->service->execs, x->id);
+	if (!x->over_prev)
+		return;
+	*x->over_prev = x->over_next;
+	if (x->over_next)
+		x->over_next->over_prev = x->over_prev;
+	else
+		b->over_last = x->over_prev;
+	x->over_prev = NULL;
+	b->nover--;
 }
 
 void exec_ref(struct exec *x)

@@ -19,6 +19,7 @@ void stream_init(struct exec *x, enum exec_stream which);
 int stream_open(struct stream *st, int fd, bool later, struct err *e);
 int stream_arm(struct stream *st, struct err *e);
 void stream_close(struct stream *st);
+bool stream_quiet(const struct stream *st); /* nothing has come */
 bool stream_busy(const struct stream *st); /* a worker has something of it */
 void stream_pump(struct stream *st);
 void stream_end(struct stream *st); /* delivers what was held back: no more will come */
@@ -44,6 +45,9 @@ int exec_store_end(struct exec *x, struct err *e);
 /* exec.c */
 struct exec *exec_alloc(struct sandbox *b, const char *id, uint32_t number, struct err *e);
 void exec_list(struct exec *x);
+void exec_list_over(struct exec *x); /* it has ended, and nothing of it is read any more: it may be forgotten */
+void exec_unlist(struct exec *x); /* of these lists, and by its id */
+void exec_waits_no_more(struct exec *x);
 void exec_tell(struct exec *x); /* calls all watchers */
 void exec_signal_early(struct exec *x); /* what was asked for before it was started */
 
@@ -53,6 +57,7 @@ void exec_trim(struct exec *x); /* what it was started with is not needed any mo
 void exec_remember(struct exec *x); /* it has ended: one of the tenant's history, whose oldest may go */
 void exec_forget(struct exec *x); /* takes it out of its sandbox and the database */
 void exec_uncount(struct exec *x); /* it goes */
+void exec_drop_rows(struct service *s); /* of those that were forgotten */
 
 /* find.c */
 void exec_drain(struct exec *x, uint32_t flags, int *fds, size_t nfds); /* it ended before, and is still held */

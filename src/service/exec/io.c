@@ -92,10 +92,8 @@ int stream_arm(struct stream *st, struct err *e)
 
 int stream_open(struct stream *st, int fd, bool later, struct err *e)
 {
-	int r = fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+	int r;
 
-	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "read the command's output");
 	st->fd = fd;
 	st->eof = st->drained = false;
 	r = later ? 0 : stream_arm(st, e);
@@ -391,6 +389,13 @@ void stream_pump(struct stream *st)
 	exec_unref(x);
 }
 
+bool stream_quiet(const struct stream *st)
+{
+	int n = 0;
+
+	return ioctl(st->fd, FIONREAD, &n) == 0 && n == 0;
+}
+
 void stream_exited(struct stream *st)
 {
 	struct pollfd p = { .fd = st->fd, .events = POLLIN };
@@ -546,6 +551,7 @@ void exec_let_go(struct sandbox *b)
 		if (x->draining) {
 			x->draining = false;
 			x->group_no = 0;
+			exec_list_over(x);
 		}
 		x->seen_in_sync = false;
 		stream_close(&x->stream[EXEC_OUT]);

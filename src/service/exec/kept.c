@@ -76,20 +76,34 @@ static void history_leave(struct exec *x)
 	t->history -= x->history;
 }
 
+void exec_drop_rows(struct service *s)
+{
+	for (unsigned i = 0; i < s->nforgotten; i++)
+		execs_delete(s->db, s->forgotten[i], NULL);
+	if (s->nforgotten)
+		turn_dirty(s->turn);
+	s->nforgotten = 0;
+}
+
+/* A statement for each one would be a commit for each turn. */
+static void drop_row_soon(struct service *s, const struct exec *x)
+{
+	if (!x->stored)
+		return;
+	if (s->nforgotten == FORGOTTEN_MAX)
+		exec_drop_rows(s);
+	memcpy(s->forgotten[s->nforgotten++], x->id, ID_SIZE);
+}
+
 void exec_forget(struct exec *x)
 {
 	struct sandbox *b = x->sandbox;
-	struct exec **p = &b->execs;
 
-	while (*p && *p != x)
-		p = &(*p)->next;
-	if (!*p)
+	if (!x->prev)
 		return;
-	*p = x->next;
-	b->nexecs--;
+	exec_unlist(x);
 	history_leave(x);
-	map_del(&b->service->execs, x->id);
-	execs_delete(b->service->db, x->id, NULL);
+	drop_row_soon(b->service, x);
 	exec_unref(x);
 }
 
@@ -100,6 +114,8 @@ void exec_remember(struct exec *x)
 
 	if (x->history_prev)
 		return;
+	if (!x->draining)
+		exec_list_over(x);
 	if (!t->history_last)
 		t->history_last = &t->history_first;
 	x->history = history_bytes(x);

@@ -35,13 +35,8 @@ static void drop(struct exec *x)
 {
 	const struct tenant_quota one = { .execs = 1 };
 	struct sandbox *b = x->sandbox;
-	struct exec **p = &b->execs;
 
-	while (*p != x)
-		p = &(*p)->next;
-	*p = x->next;
-	b->nexecs--;
-	map_del(&b->service->execs, x->id);
+	exec_unlist(x);
 	if (x->stored)
 		execs_delete(b->service->db, x->id, NULL);
 	x->stored = false;

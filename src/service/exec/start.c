@@ -20,6 +20,9 @@
 #include <unistd.h>
 
 #define WATCH_MS 4
+#define WATCH_QUIET 8 /* so many times */
+#define FEW_UNSTORED 64
+#define UNSTORED_NS 2000000000ULL
 #define RUNNING_MAX 256U /* in one sandbox */
 
 static bool same_name(const char *a, const char *b)
@@ -233,16 +236,24 @@ void exec_fail(struct exec *x, int r, const struct err *e)
 	exec_end(x);
 }
 
+static void watch_later(struct exec *x);
+
 static void on_watch_due(uv_timer_t *t)
 {
 	struct service *s = t->data;
-	struct exec *x;
+	struct exec *x = s->unwatched, *next;
 
-	while ((x = s->unwatched)) {
-		s->unwatched = x->unwatched_next;
-		for (int i = 0; i < 2 && !exec_has_exited(x); i++)
-			if (stream_arm(&x->stream[i], NULL) < 0)
-				exec_kill_tree(x); /* it would hang for ever on a full pipe */
+	s->unwatched = NULL;
+	for (; x; x = next) {
+		next = x->unwatched_next;
+		if (!exec_has_exited(x) && ++x->quiet < WATCH_QUIET && stream_quiet(&x->stream[EXEC_OUT]) &&
+		    stream_quiet(&x->stream[EXEC_ERR])) {
+			watch_later(x);
+		} else {
+			for (int i = 0; i < 2 && !exec_has_exited(x); i++)
+				if (stream_arm(&x->stream[i], NULL) < 0)
+					exec_kill_tree(x); /* it would hang for ever on a full pipe */
+		}
 		exec_unref(x);
 	}
 }
@@ -320,10 +331,13 @@ static void start(struct exec *x)
 static struct exec *next_waiting(struct sandbox *b)
 {
 	struct exec *found = NULL;
+	unsigned left = b->waiting;
 
-	for (struct exec *x = b->execs; x; x = x->next)
-		if (x->state == EXEC_WAITING && !x->wait.prev)
+	for (struct exec *x = b->execs; x && left; x = x->next) {
+		left -= x->waits;
+		if (x->waits && !x->wait.prev)
 			found = x;
+	}
 	return found;
 }
 
@@ -452,11 +466,21 @@ int exec_store(struct exec *x, const char *result, struct err *e)
 }
 
 /*
+ * Of many that have ended in a short time most are forgotten soon, for newer ones: only what remains after a while gets a
+ * row.
+ */
+static bool may_store(const struct exec *x, uint64_t now)
+{
+	return !x->ended_mono || x->sandbox->unstored <= FEW_UNSTORED || now - x->ended_mono > UNSTORED_NS;
+}
+
+/*
  * Most execs are over in a moment, and their caller waits: nothing of them needs to be found again before their end.
  * Those that take longer get their row here, a moment later.
  */
 void exec_store_running(struct service *s)
 {
+	const uint64_t now = clock_mono_ns();
 	size_t at = 0;
 	struct sandbox *b;
 
@@ -465,11 +489,11 @@ void exec_store_running(struct service *s)
 	s->fresh = 0;
 	while ((b = map_next(&s->sandboxes, &at))) {
 		sandbox_flush(b);
-		for (struct exec *x = b->unstored ? b->execs : NULL; x; x = x->next) {
+		for (struct exec *x = b->execs; x && b->unstored; x = x->next) {
 			if (x->stored)
 				continue;
-			if (x->state == EXEC_WAITING)
-				s->fresh++; /* it still waits for its start: next time */
+			if (x->state == EXEC_WAITING || !may_store(x, now))
+				s->fresh++; /* it still waits for its start, or may be forgotten: next time */
 			else if ((x->ended_ns ? exec_store_end(x, NULL) : exec_store(x, NULL, NULL)) == 0)
 				turn_dirty(s->turn);
 		}

@@ -54,6 +54,7 @@ bool exec_set_state(struct exec *x, enum exec_state to)
 		return false;
 	}
 	x->state = to;
+	exec_waits_no_more(x);
 	x->started |= to == EXEC_STARTED;
 	if (to == EXEC_ENDING)
 		exec_note_end(x);
@@ -64,6 +65,7 @@ void exec_load_state(struct exec *x, enum exec_state is)
 {
 	assert(is == EXEC_FOUND || is == EXEC_ENDED);
 	x->state = is;
+	exec_waits_no_more(x);
 }
 
 void exec_note_begin(struct exec *x)

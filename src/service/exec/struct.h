@@ -26,7 +26,8 @@ struct stream {
 };
 
 struct exec {
-	struct exec *next; /* of the sandbox, newest first */
+	struct exec *next, **prev; /* of the sandbox, newest first */
+	struct exec *over_next, **over_prev; /* of the sandbox's that have ended, the first to end first */
 	struct exec *kept_next, **kept_prev; /* of those that have ended and whose output is in memory, oldest first */
 	size_t kept;
 	struct exec *history_next, **history_prev; /* of the tenant's, oldest first: service/exec/kept.c */
@@ -38,6 +39,7 @@ struct exec {
 	struct who who;
 	enum exec_state state; /* written by exec_set_state() alone */
 	bool started; /* it was so at some time */
+	bool waits; /* it counts as waiting in its sandbox */
 	struct stream stream[2];
 	int in; /* host's end of stdin, or a copy of the terminal's master, which is stream[0].fd; -1 = closed */
 	uv_poll_t *in_poll;
@@ -64,6 +66,7 @@ struct exec {
 	bool stored; /* has a row */
 	bool row_pending; /* gets one soon */
 	struct exec *unwatched_next;
+	unsigned quiet; /* how often it was looked at for output, and there was none */
 	/* Ended, but a process still has its stdout: read and dropped, so that the process is not killed by SIGPIPE. */
 	bool draining;
 	struct frame_exited exit;

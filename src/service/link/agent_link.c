@@ -278,3 +278,21 @@ int agent_link_send(struct agent_link *l, enum frame_type type, uint32_t id, con
 		return (int)n;
 	return queue(l, out, payload, len, n < 0 ? 0 : (size_t)n, fds, nfds);
 }
+
+void agent_link_release(struct agent_link *l, const uint32_t *ids, size_t n)
+{
+	uint8_t out[RELEASES_MAX * FRAME_HEAD];
+	const size_t len = n * FRAME_HEAD;
+	ssize_t sent = 0;
+
+	assert(n <= RELEASES_MAX);
+	if (!l->poll || !n)
+		return;
+	for (size_t i = 0; i < n; i++)
+		frame_head(out + i * FRAME_HEAD, FRAME_RELEASE, 0, ids[i], 0);
+	if (!l->first)
+		sent = send_some(l->sock, out, len, NULL, 0);
+	if (sent == (ssize_t)len || (sent < 0 && sent != -EAGAIN))
+		return;
+	queue(l, out, out + FRAME_HEAD, len - FRAME_HEAD, sent < 0 ? 0 : (size_t)sent, NULL, 0);
+}

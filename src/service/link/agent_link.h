@@ -39,6 +39,9 @@ void agent_link_read(struct agent_link *l);
 bool agent_link_is_read(const struct agent_link *l);
 /* @to, which is closed, is what @from was, for another @arg. Not from within a callback of @from. */
 void agent_link_move(struct agent_link *to, struct agent_link *from, void *arg);
+/* RELEASE for each of them, at most RELEASES_MAX, at once. */
+#define RELEASES_MAX 16
+void agent_link_release(struct agent_link *l, const uint32_t *ids, size_t n);
 /*
  * Copies the payload; descriptors are duplicated only when the frame must wait, and stay the caller's. -EPIPE, -ENOBUFS
  * past 4 MiB queued.

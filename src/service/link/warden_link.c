@@ -23,7 +23,7 @@ struct wcall {
 	warden_link_fn *fn;
 	void *arg;
 	uint32_t op;
-	uint64_t seq, handle, op_arg;
+	uint64_t seq, handle, op_arg, ended;
 	char id[MSG_ID]; /* of a layer */
 	struct sandbox_spec *spec; /* CREATE, DIFF only */
 	struct msg_diff *diff; /* DIFF only */
@@ -175,16 +175,14 @@ static void put_head(struct warden_link *w, const struct wcall *c)
 	w->req.seq = c->seq;
 	w->req.handle = c->handle;
 	w->req.arg = c->op_arg;
+	w->req.ended = c->ended;
 	memcpy(w->req.id, c->id, sizeof(w->req.id));
 	w->req.spec.flags = c->spec ? c->spec->flags : 0;
 }
 
-static int send_one(struct lane *l, struct wcall *c)
+/* All behind the head. */
+static void put_rest(struct warden_link *w, const struct wcall *c)
 {
-	struct warden_link *w = l->w;
-	ssize_t n;
-
-	put_head(w, c);
 	if (c->spec)
 		spec_put(c->spec, &w->req.spec);
 	else
@@ -195,8 +193,18 @@ static int send_one(struct lane *l, struct wcall *c)
 		spec_put_net(c->net, &w->req.spec.net);
 	w->req.who = c->who;
 	w->req.diff = c->diff ? *c->diff : (struct msg_diff){ 0 };
+}
+
+static int send_one(struct lane *l, struct wcall *c)
+{
+	const size_t size = msg_brief(c->op) ? MSG_REQ_HEAD : sizeof(l->w->req);
+	ssize_t n;
+
+	put_head(l->w, c);
+	if (size != MSG_REQ_HEAD)
+		put_rest(l->w, c);
 	do {
-		n = send(l->fd, &w->req, sizeof(w->req), MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = send(l->fd, &l->w->req, size, MSG_NOSIGNAL | MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
 	return n < 0 ? -errno : 0;
 }
@@ -263,6 +271,7 @@ static int receive(struct lane *l)
 		return 0;
 	if (n <= 0)
 		return -EPIPE;
+	memset((char *)&w->rep + n, 0, sizeof(w->rep) - (size_t)n);
 	c = l->sent.first;
 	if (c)
 		put_head(w, c);
@@ -423,6 +432,16 @@ void warden_link_call(struct warden_link *w, enum warden_op op, uint64_t handle,
 	}
 	queue_add(&w->waiting[k], c);
 	send_more(w, k);
+}
+
+void warden_link_group(struct warden_link *w, uint64_t handle, uint32_t uid, uint64_t ended, warden_link_fn *fn,
+		       void *fn_arg)
+{
+	struct wcall *c = call_new(w, WARDEN_GROUP, handle, uid, fn, fn_arg);
+
+	c->ended = ended;
+	queue_add(&w->waiting[QUICK], c);
+	send_more(w, QUICK);
 }
 
 void warden_link_diff(struct warden_link *w, uint64_t handle, const struct sandbox_spec *spec,

@@ -36,6 +36,9 @@ int warden_link_new(uv_loop_t *loop, int place, void (*back)(void *arg), void *a
  */
 void warden_link_call(struct warden_link *w, enum warden_op op, uint64_t handle, uint64_t arg,
 		      const struct sandbox_spec *spec, warden_link_fn *fn, void *fn_arg);
+/* GROUP; @ended: the number of one that has ended, or 0. */
+void warden_link_group(struct warden_link *w, uint64_t handle, uint32_t uid, uint64_t ended, warden_link_fn *fn,
+		       void *fn_arg);
 /* DIFF, with the struct of warden/msg.h. The answer's descriptor is the stream. */
 void warden_link_diff(struct warden_link *w, uint64_t handle, const struct sandbox_spec *spec,
 		      const struct msg_diff *diff, warden_link_fn *fn, void *fn_arg);

@@ -412,8 +412,7 @@ static void end_group(struct sandbox *b)
 
 void sandbox_flush(struct sandbox *b)
 {
-	for (unsigned i = 0; i < b->nrelease; i++)
-		agent_link_send(&b->link, FRAME_RELEASE, b->release[i], NULL, 0, NULL, 0);
+	agent_link_release(&b->link, b->release, b->nrelease);
 	b->nrelease = 0;
 	end_group(b);
 }
@@ -436,9 +435,10 @@ void sandbox_ask_for_group(struct sandbox *b)
 	const struct who nobody = { .tenant = b->tenant };
 	struct sandbox_op *op = sandbox_op_new(b, &nobody, NULL, NULL);
 
-	end_group(b); /* so that it can be had again */
 	op->uid = b->group_uid;
-	warden_link_call(b->service->warden, WARDEN_GROUP, b->handle, b->group_uid, NULL, on_group, op);
+	/* One that has ended can be had again. */
+	warden_link_group(b->service->warden, b->handle, b->group_uid, b->ended_group, on_group, op);
+	b->ended_group = 0;
 }
 
 void sandbox_drop_group(struct sandbox *b)

@@ -45,14 +45,17 @@ struct sandbox {
 	struct net_state *net; /* service/network/network.h: what it has used, or NULL: it never had a network */
 	struct net_run *run; /* what egress has of it, or NULL */
 	struct exec *execs; /* newest first */
-	unsigned nexecs, running;
+	struct exec *over, **over_last; /* of these, the ones that have ended, the first to end first */
+	unsigned nexecs, running, nover;
+	uint64_t newest_over_ns; /* when the last of them ended */
+	unsigned waiting; /* of these, the ones that have not begun */
 	uint32_t next_exec;
 	int group; /* a descriptor to join group_no by, for the next exec; -1 = none */
 	int group_code; /* the same for a fork of the warm process, of user group_uid; -1 = none */
 	uint32_t group_uid; /* 1 + the user of such forks, 0: there were none */
 	uint64_t group_no;
 	uint64_t ended_group; /* not needed any more; sent to the warden with the next request for one, or soon */
-	uint32_t release[16]; /* execs that the agent can forget; sent soon */
+	uint32_t release[RELEASES_MAX]; /* execs that the agent can forget; sent soon */
 	unsigned nrelease;
 	unsigned unstored; /* execs that get a row soon */
 	struct warden_stat stat; /* as last read */

@@ -39,6 +39,7 @@ static int receive(struct client *c, int *fds, size_t *nfds, struct err *e)
 		return err_set(e, ERR_LOST, -EPIPE, "the warden has ended");
 	if (n < 0)
 		return err_sys(e, ERR_LOST, (int)n, "receive from the warden");
+	memset((char *)&c->rep + n, 0, sizeof(c->rep) - (size_t)n);
 	r = msg_check_rep(&c->rep, (size_t)n, *nfds, &c->req, e);
 	if (r < 0)
 		fd_close_many(fds, *nfds);
@@ -57,7 +58,7 @@ static int call(struct client *c, enum warden_op op, uint64_t handle, int fds[MS
 	c->req.op = op;
 	c->req.handle = handle;
 	c->req.seq = ++c->seq;
-	r = fd_send(c->fd, &c->req, sizeof(c->req), NULL, 0);
+	r = fd_send(c->fd, &c->req, msg_brief(op) ? MSG_REQ_HEAD : sizeof(c->req), NULL, 0);
 	if (r < 0)
 		return give_up(c, err_sys(e, ERR_LOST, r, "send to the warden"));
 	r = receive(c, fds, &nfds, e);

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/near.h"
 #include "base/str.h"
+#include "service/state/json_long.h"
 
 #include <stdarg.h>
 
@@ -12,19 +13,14 @@
  */
 static int check_shape(const char *text, size_t len, struct err *e)
 {
+	const char *const end = text + len;
 	unsigned depth = 0, values = 1;
-	bool in = false;
 
-	for (size_t i = 0; i < len; i++) {
-		char c = text[i];
+	for (const char *at = text; at < end; at++) {
+		const char c = *at;
 
-		if (in) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in = false;
-		} else if (c == '"') {
-			in = true;
+		if (c == '"') {
+			at = json_string_end(at + 1, end);
 		} else if (c == '{' || c == '[') {
 			values++;
 			if (++depth > JIN_DEPTH)
@@ -43,7 +39,6 @@ static int check_shape(const char *text, size_t len, struct err *e)
 
 static int begin(const char *text, size_t len, size_t flags, json_t **ret, struct err *e)
 {
-	json_error_t why;
 	json_t *o;
 	int r;
 
@@ -57,10 +52,9 @@ static int begin(const char *text, size_t len, size_t flags, json_t **ret, struc
 	r = check_shape(text, len, e);
 	if (r < 0)
 		return r;
-	o = json_loadb(text, len, JSON_REJECT_DUPLICATES | flags, &why);
+	o = json_long_load(text, len, JSON_REJECT_DUPLICATES | flags, e);
 	if (!o)
-		return err_set(e, WHY_BAD_JSON, -EINVAL, "JSON: %.120s (line %d, column %d)", why.text, why.line,
-			       why.column);
+		return -EINVAL;
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return err_set(e, WHY_BAD_JSON, -EINVAL, "the body must be a JSON object");

@@ -243,6 +243,15 @@ def sandboxes_inside(d):  # noqa: F811
     return [x for x in subprocess.run(["pgrep", "-f", "sleep 3[2]1"], capture_output=True, text=True).stdout.split()]
 
 
+@pytest.mark.parametrize("parent", ["stage", "image"])
+def test_triggers_copy_from_stages_that_nothing_else_needs(d, parent):  # noqa: F811
+    trigger = "ONBUILD COPY --from=other /o /o\nONBUILD RUN cat /o > /ran\n"
+    if parent == "image":
+        built(d, "FROM test:1\n" + trigger, tags=["parent"])
+    stage = f"FROM test:1 AS parent\n{trigger}" if parent == "stage" else ""
+    assert output(built(d, f"FROM test:1 AS other\nRUN echo o > /o\n{stage}FROM parent AS child\nRUN cat /ran\nFROM child\nRUN rm /ran\n")) == "o\n"
+
+
 def test_what_builds_may_reach_is_the_administrators_to_say(tmp_path):
     class Hello(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_):

@@ -197,6 +197,37 @@ static int need_of(struct build *b, size_t i, const struct instruction *in, stru
 	return r;
 }
 
+static int need_of_trigger(struct build *b, size_t i, const char *text, struct err *e)
+{
+	AUTO(dockerfile_free) struct dockerfile *one = NULL;
+	int r = text ? dockerfile_parse_trigger(text, '\\', b->stages.at[i].line, &one, e) :
+		       err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a build");
+
+	if (r == 0)
+		r = need_of(b, i, &one->at[0], e);
+	return r < 0 && strncmp(e->msg, "line ", 5) != 0 ? err_wrap(e, r, "ONBUILD of the base image") : r;
+}
+
+/* Marks what a stage's triggers copy from: those of its image, or of the earlier stage that is its base. */
+static int need_of_triggers(struct build *b, size_t i, struct err *e)
+{
+	const struct build_stage *g = &b->stage[i];
+	const struct stage *base = g->parent >= 0 ? &b->stages.at[g->parent] : NULL;
+	int r = 0;
+
+	for (unsigned k = 0; r == 0 && g->image && k < g->image->config.onbuild.n; k++)
+		r = need_of_trigger(b, i, g->image->config.onbuild.item[k], e);
+	for (size_t k = base ? base->first : 0; r == 0 && base && k < base->end; k++) {
+		AUTO_FREE char *text = NULL;
+
+		if (b->file->at[k].kind != DOCKER_ONBUILD)
+			continue;
+		text = instruction_trigger(&b->file->at[k]);
+		r = need_of_trigger(b, i, text, e);
+	}
+	return r;
+}
+
 static int need(struct build *b, size_t i, struct err *e)
 {
 	const struct stage *s = &b->stages.at[i];
@@ -211,6 +242,8 @@ static int need(struct build *b, size_t i, struct err *e)
 	b->total++;
 	if (b->stage[i].parent >= 0)
 		r = need(b, (size_t)b->stage[i].parent, e);
+	if (r == 0)
+		r = need_of_triggers(b, i, e);
 	for (size_t k = s->first; r == 0 && k < s->end; k++) {
 		b->total++;
 		r = need_of(b, i, &b->file->at[k], e);
@@ -353,7 +386,7 @@ int build_stage_begin(struct build *b, struct err *e)
 	if (p)
 		memcpy(g->key, p->key, sizeof(g->key));
 	build_key(g->key, text, ARRAY_LEN(text));
-	if (r == 0 && !p)
+	if (r == 0)
 		r = triggers(b, g, e);
 	return r < 0 ? line_wrap(b, b->at, r, e) : 0;
 }

@@ -160,6 +160,14 @@ def test_the_kernel_ends_as_r_ends(code, status):
         assert ended == status or (status is None and ended != 0)
 
 
+def test_a_fork_does_not_become_a_second_kernel(shared):
+    shared.run('kept <- 1')
+    assert shared.run('p <- parallel:::mcfork(); cat(""); display(2); 5').text == '[1] 5'
+    assert shared.run('library(parallel); unlist(mccollect(lapply(1:3, function(i) mcparallel({ display(i); i * 2 }))), use.names = FALSE)').text == '[1] 2 4 6'
+    for i in range(20):
+        assert shared.run(f'kept + {i}').text == f'[1] {1 + i}'
+
+
 def test_forged_messages_do_no_harm():
     with Kernel(R) as k:
         r = k.run('w <- file("/proc/self/fd/9", "wb", raw = TRUE); writeBin(charToRaw("end 6\\n9 0 /xxx"), w); flush(w); 5')

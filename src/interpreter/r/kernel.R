@@ -8,11 +8,16 @@ local({
   to <- file("/proc/self/fd/9", "wb", raw = TRUE)
   folder <- tempfile("figures")
   cell <- new.env()
+  own_pid <- Sys.getpid()
   PIXELS_MAX <- 100 * 2^20
   DATA_MAX <- 200000L
   ROWS_SHOWN <- 60L
 
+  # A process that a cell has forked says nothing, and ends with the cell: it must not become a second kernel.
+  forked <- function() Sys.getpid() != own_pid
+
   send <- function(kind, content = "") {
+    if (forked()) return(invisible())
     if (is.character(content)) content <- charToRaw(enc2utf8(paste(content, collapse = "\n")))
     writeBin(c(charToRaw(sprintf("%s %d\n", kind, length(content))), content), to)
     flush(to)
@@ -21,7 +26,7 @@ local({
   # Ends a result. What was printed before it has been read when the answer comes, one byte.
   send_show <- function(main) {
     send("show", if (main) "1" else "0")
-    readBin(from, "raw", 1)
+    if (!forked()) readBin(from, "raw", 1)
   }
 
   # JSON
@@ -217,12 +222,13 @@ local({
     cell$devices <- 0
     cell$open <- integer()
     ok <- FALSE
-    tryCatch({
+    tryCatch(allowInterrupts({
       send("begun", as.character(number))
       parsed <- tryCatch(parse_cell(code, name), error = function(e) e)
       if (inherits(parsed, "error")) parse_failed(parsed, name)
       else ok <- evaluate(parsed)
-    }, interrupt = function(e) fail("KeyboardInterrupt", "", "KeyboardInterrupt"))
+    }), interrupt = function(e) fail("KeyboardInterrupt", "", "KeyboardInterrupt"))
+    if (forked()) tools::pskill(Sys.getpid(), tools::SIGKILL)
     while (sink.number() > 0) sink()
     if (sink.number(type = "message") != 2) sink(type = "message")
     figures()
@@ -277,6 +283,7 @@ local({
   serve_one <- function() {
     head <- rawToChar(readBin(from, "raw", 32))
     if (nchar(head) < 32) quit("no", 0, FALSE)
+    tryCatch(allowInterrupts(Sys.sleep(0)), interrupt = function(e) NULL) # one that came too late for the cell before
     head <- strsplit(trimws(head), " +")[[1]]
     number <- as.numeric(head[2])
     text <- file("/proc/self/fd/7", "rb", raw = TRUE)
@@ -309,5 +316,5 @@ local({
     display_png = of_type("image/png")), name = "tools:cloche", warn.conflicts = FALSE)
   options(device = device, warn = 1, menu.graphics = FALSE, browser = "false", pager = "cat", keep.source = TRUE, max.print = 5000L)
   send("end", sprintf("0 0 %s", getwd()))
-  repeat tryCatch(serve_one(), interrupt = function(e) NULL)
+  suspendInterrupts(repeat serve_one())
 }, new.env(parent = .BaseNamespaceEnv)) # what cells define hides nothing from it

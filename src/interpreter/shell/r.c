@@ -25,6 +25,8 @@
 #define RESULTS_MAX 1000
 #define HANGUP_MS 3000
 #define LOOK_MS 200
+#define AGAIN_LOOKS 4
+#define INTERRUPTS_MAX 4
 #define ASK_MS 10000
 #define START_MS 60000
 
@@ -354,6 +356,7 @@ static int send_request(struct r *r, const char *kind, const struct buf *before,
 
 	clear_cell(r);
 	r->ended = r->too_many = false;
+	r->interrupted = r->silent = 0;
 	r->results = r->result_bytes = 0;
 	if (ftruncate(s->code, 0) < 0 || lseek(s->code, 0, SEEK_SET) < 0)
 		return -errno;
@@ -383,6 +386,12 @@ static int send_error(struct r *r)
 	return events_send(ev, &j);
 }
 
+static void interrupt(struct r *r)
+{
+	kill(-r->session->pid, SIGINT);
+	r->interrupted++;
+}
+
 /* What takes a message as its own while R is gone is a child that it has left. */
 static int wait_message(struct r *r, int signals, int requests, bool *hung_up)
 {
@@ -400,14 +409,17 @@ static int wait_message(struct r *r, int signals, int requests, bool *hung_up)
 		return -ETIME;
 	if (n == 0)
 		r_die(r);
+	/* R ignores it while system() starts a command, which then has no such thing pending. */
+	if (n == 0 && r->interrupted && r->interrupted < INTERRUPTS_MAX && ++r->silent % AGAIN_LOOKS == 0)
+		interrupt(r);
 	if (p[1].revents) {
 		struct signalfd_siginfo info;
 		(void)!read(signals, &info, sizeof(info));
-		kill(-s->pid, SIGINT);
+		interrupt(r);
 	}
 	if (p[2].revents) {
 		*hung_up = true;
-		kill(-s->pid, SIGINT);
+		interrupt(r);
 	}
 	if (session_drain(s) < 0)
 		return -ETIME;

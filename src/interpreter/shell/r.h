@@ -25,6 +25,8 @@ struct r {
 	struct buf name, value, traceback, place; /* of the cell's error */
 	uint64_t results, result_bytes; /* of the cell */
 	bool too_many, ended, up;
+	unsigned interrupted; /* SIGINTs sent to this cell */
+	unsigned silent; /* looks since the last one at which there was nothing */
 	int status;
 };
 

@@ -337,8 +337,8 @@ static int parse_env(struct options *o, char *text, struct err *e)
 	return 0;
 }
 
-/* Whether the next word is the value of option @arg. Nearly all options of the daemon's forms have one. */
-static bool takes_value(const char *arg)
+/* Whether @next is the value of option @arg. Of the daemon's forms, which are not in the table, nearly all have one. */
+static bool takes_value(const char *arg, const char *next)
 {
 	const char *letter = strchr(arg, 'e');
 
@@ -347,7 +347,7 @@ static bool takes_value(const char *arg)
 	for (const struct option *t = table; t->name; t++)
 		if (!strcmp(arg + 2, t->name))
 			return t->has_arg == required_argument;
-	return !strchr(arg, '=');
+	return !strchr(arg, '=') && next && next[0] != '-';
 }
 
 /* The value of the long option @name, before the command begins; "" when it is the last word. NULL: it is not given. */
@@ -361,7 +361,7 @@ static const char *value_of(int argc, char *const *argv, const char *name)
 			ret = argv[i] + n + 1;
 		else if (!strcmp(argv[i], name))
 			ret = i + 1 < argc ? argv[i + 1] : "";
-		i += takes_value(argv[i]);
+		i += takes_value(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
 	}
 	return ret;
 }
@@ -496,7 +496,9 @@ static int apply(struct options *o, int opt, char *arg, struct err *e)
 		o->help = true;
 		return 0;
 	case OPT_LATER:
-		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "not in this version");
+		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "only a sandbox of a daemon can have it");
+		err_remedy(e, "use `cloche create`, a stored image (--image NAME), or --language");
+		return -EOPNOTSUPP;
 	default:
 		return -EINVAL;
 	}

@@ -291,10 +291,12 @@ TEST(options_of_the_command_are_not_ours)
 	static const char *const convert[] = { "run", "--json", "convert", "--image", "missing" };
 	static const char *const translate[] = { "run", "-t", "translate", "--language", "en" };
 	static const char *const image[] = { "run", "-e", "A=b", "--read-only", "--image=missing", "true" };
+	static const char *const bare[] = { "run", "--no-secrets", "--image", "missing", "true" };
 	static const char *const code[] = { "run", "--package", "numpy", "--language", "python", "-" };
 
 	CHECK(!stored(convert, 5));
 	CHECK(!language(translate, 5));
 	CHECK(stored(image, 6));
+	CHECK(stored(bare, 5));
 	CHECK(language(code, 6));
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """root_lines.py BUILD [-v]: the lines of our own code in the program that stays root, cloche-warden, against a budget.
 
-Counts lines with code (no blank ones, no comments) of the .c files whose objects the linker takes: those that main needs,
+Counts lines with code (no blank ones, no comments, nothing of test builds) of the .c files whose objects the linker takes: those that main needs,
 and what these need. src/base, src/linux and src/proto are apart: everything is built on them. docs/design/0017-root.md
 says what could leave the process. -v: every file.
 """
@@ -16,14 +16,18 @@ from layers import Layers
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = 'cloche-warden'
 APART = ('base', 'linux', 'proto')
-BUDGET = 15650  # what there is today, and room for a fix; it may only go down. The goal is 15,000
+BUDGET = 15020  # what there is today, and room for a fix; it may only go down
 
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*', re.S)
+
+
+FAULTS = re.compile(r'^#ifdef CLOCHE_FAULTS\n.*?(?:^#else\n(.*?))?^#endif\n', re.S | re.M)  # not in what is shipped
 
 
 def code_lines(path):
     with open(path, encoding='utf-8') as f:
         text = COMMENT.sub(lambda m: m.group() if m.group()[0] in '"\'' else '\n' * m.group().count('\n'), f.read())
+    text = FAULTS.sub(lambda m: m.group(1) or '', text)
     return sum(1 for line in text.splitlines() if line.strip())
 
 

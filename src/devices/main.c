@@ -41,14 +41,19 @@ static int parse(int argc, char **argv, struct asked *a)
 		{ "rootless", no_argument, NULL, 'l' },
 		{ NULL, 0, NULL, 0 },
 	};
+	char *save;
 	int c;
 
 	*a = (struct asked){ .in = { .root = "" } };
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-		if (c == 'f' && a->in.folders < CATALOG_FOLDERS && optarg[0] == '/')
-			a->in.folder[a->in.folders++] = optarg;
-		else if (c == 'r' && (optarg[0] == '/' || !optarg[0]))
+		if (c == 'f') {
+			for (char *at = strtok_r(optarg, ":", &save); at; at = strtok_r(NULL, ":", &save)) {
+				if (a->in.folders == CATALOG_FOLDERS || at[0] != '/')
+					return -EINVAL;
+				a->in.folder[a->in.folders++] = at;
+			}
+		} else if (c == 'r' && (optarg[0] == '/' || !optarg[0]))
 			a->in.root = optarg;
 		else if (c == 'l')
 			a->in.any_owner = true;
@@ -121,7 +126,7 @@ int main(int argc, char **argv)
 	int r = parse(argc, argv, &a);
 
 	if (r < 0 || (!a.list && (!a.names || fcntl(SPAWN_FIRST, F_GETFD) < 0))) {
-		fputs("usage: cloche-devices [--folder FOLDER]… [--root FOLDER] list|text\n", stderr);
+		fputs("usage: cloche-devices [--folder FOLDER[:FOLDER]…]… [--root FOLDER] list|text\n", stderr);
 		return 2;
 	}
 	r = drop(a.in.any_owner);

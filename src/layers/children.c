@@ -115,7 +115,7 @@ static int check(struct layer_answer *a)
 {
 	a->name[sizeof(a->name) - 1] = '\0';
 	err_clean(a->name);
-	return err_received(&a->e) && a->result <= 0 && a->result >= -4095 ? 0 : -ECHILD;
+	return spawn_answered(a->result, &a->e) ? 0 : -ECHILD;
 }
 
 int layer_child_ask(struct layer_child *k, const struct layer_ask *ask, const int *fds, unsigned n, const int *stop,

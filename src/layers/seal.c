@@ -41,11 +41,8 @@ static void impl_free(struct seal_impl *i)
 {
 	if (i) {
 		layer_child_give(i->from.children, i->child);
-		fd_close(i->fd);
-		fd_close(i->mem);
-		fd_close(i->table);
 		dump_end(&i->dump);
-		fd_close(i->source.base);
+		fd_close_many((int[]){ i->fd, i->mem, i->table, i->source.base }, 4);
 		fd_close_many(i->source.pages, MEM_PAGE_FILES);
 		for (uint32_t n = 0; n < i->from.disks; n++)
 			seal_disk_done(&i->from.disk[n]);
@@ -560,7 +557,7 @@ static void run_close(struct work *w)
 
 void seal_close(struct workers *s, int fd)
 {
-	struct seal *x = fd < 0 ? NULL : seal_new(SEAL_CLOSE, run_close);
+	struct seal *x = fd < 0 || !s ? NULL : seal_new(SEAL_CLOSE, run_close);
 
 	if (!x) {
 		fd_close(fd);

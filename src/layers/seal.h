@@ -119,7 +119,7 @@ void seal_settle(struct workers *s, struct seal *x);
 /* The same for a layer that an earlier warden has left unsettled. */
 int seal_settle_found(struct workers *s, const struct seal_source *of, const struct manifest *m);
 /* Closes @fd, which it takes over: closing some descriptors waits in the kernel. */
-void seal_close(struct workers *s, int fd);
+void seal_close(struct workers *s, int fd); /* @s: NULL: at once */
 /* Has a folder for the next layer made ahead. First returns what @x, if any, does not need any more. */
 void seal_fill(struct workers *s, struct layer_children *children, struct seal *x);
 void seal_free(struct seal *x);

@@ -24,25 +24,6 @@
 #define DONE_MS 300000
 
 /*
- * Layers that are joined will not be below the new one: no page may refer to them. With the maximal number of ancestors
- * cloche-dump treats the list as complete and writes all other pages anew.
- */
-static int fill_up(struct seal *x)
-{
-	struct dump_source *d = &x->impl->source;
-
-	for (; d->ancestors < MEM_PAGE_FILES; d->ancestors++) {
-		int fd = sys_fcntl(d->pages[0], F_DUPFD_CLOEXEC, 3);
-
-		if (fd < 0)
-			return err_sys(&x->e, ERR_EXHAUSTED, fd, "open the memory of layer '%s'", d->ancestor[0]);
-		memcpy(d->ancestor[d->ancestors], d->ancestor[0], ID_SIZE);
-		d->pages[d->ancestors] = fd;
-	}
-	return 0;
-}
-
-/*
  * Opens the layers whose pages its processes may still share: the one it was restored from, and those that this one is
  * based on.
  */
@@ -81,7 +62,15 @@ static int open_ancestors(struct seal *x)
 			return err_sys(&x->e, ERR_INTERNAL, r, "open the memory of layer '%s'",
 				       d->ancestor[d->ancestors]);
 	}
-	return i->from.joins ? fill_up(x) : 0;
+	/*
+	 * Layers that are joined will not be below the new one: no page may refer to them. With the maximal number of
+	 * ancestors cloche-dump treats the list as complete and writes all other pages anew.
+	 */
+	for (r = 0; r >= 0 && i->from.joins && d->ancestors < MEM_PAGE_FILES; d->ancestors++) {
+		memcpy(d->ancestor[d->ancestors], d->ancestor[0], ID_SIZE);
+		r = d->pages[d->ancestors] = sys_fcntl(d->pages[0], F_DUPFD_CLOEXEC, 3);
+	}
+	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "open the memory of layer '%s'", d->ancestor[0]) : 0;
 }
 
 /* The memory that is left of its limit. Pages of files can be reclaimed, so those do not count. */

@@ -15,7 +15,6 @@
 #define WHAT                                                                                                           \
 	(IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE |                \
 	 IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
-#define KEY 16
 #define LEAST 8192U /* the kernel's default minimum of watches */
 
 struct watched {
@@ -24,24 +23,20 @@ struct watched {
 	uint64_t number;
 	bool whole; /* all its folders are watched, or are being added */
 	bool touched;
-	int *wd;
-	size_t count, room;
+	/* Its watches. Numbers rise, and one thread adds at a time: those of other layers are not among them. */
+	int first, last;
+	size_t count;
 };
 
 struct watch {
-	pthread_mutex_t lock; /* protects all below; held from adding a watch until the map has it */
+	pthread_mutex_t adding; /* held while the watches of one layer are added; taken before ->lock */
+	pthread_mutex_t lock; /* protects all below; held from adding a watch until its layer has it */
 	int fd; /* or -errno */
 	struct map by_id; /* of a layer → struct watched */
-	struct map by_wd; /* → the same */
 	uint64_t last; /* the last ->number */
 	size_t count, most; /* watches in use, and the limit */
 	bool told; /* the warning about missing watches was logged */
 };
-
-static void wd_key(int wd, char key[KEY])
-{
-	snprintf(key, KEY, "%d", wd);
-}
 
 /* The kernel counts watches per user, which is root here: other programs of root, the host's own, need some, too. */
 static size_t half(void)
@@ -59,12 +54,12 @@ struct watch *watch_new(size_t most)
 
 	if (!w)
 		return NULL;
-	if (map_init(&w->by_id) < 0 || map_init(&w->by_wd) < 0) {
-		map_done(&w->by_id);
+	if (map_init(&w->by_id) < 0) {
 		free(w);
 		return NULL;
 	}
 	pthread_mutex_init(&w->lock, NULL);
+	pthread_mutex_init(&w->adding, NULL);
 	w->most = most ? most : half();
 	w->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	if (w->fd < 0) {
@@ -77,21 +72,10 @@ struct watch *watch_new(size_t most)
 
 static void watched_clear(struct watch *w, struct watched *x)
 {
-	char key[KEY];
-
-	for (size_t i = 0; i < x->count; i++) {
-		wd_key(x->wd[i], key);
-		map_del(&w->by_wd, key);
-		inotify_rm_watch(w->fd, x->wd[i]);
-	}
+	for (int wd = x->first; x->count && wd <= x->last; wd++)
+		inotify_rm_watch(w->fd, wd);
 	w->count -= x->count;
 	x->count = 0;
-}
-
-static void watched_free(struct watched *x)
-{
-	free(x->wd);
-	free(x);
 }
 
 static void tell(struct watch *w, const char *id, int why)
@@ -110,7 +94,7 @@ static void forget(struct watch *w, const char *id)
 	if (!x)
 		return;
 	watched_clear(w, x);
-	watched_free(x);
+	free(x);
 }
 
 void watch_free(struct watch *w)
@@ -121,11 +105,11 @@ void watch_free(struct watch *w)
 	if (!w)
 		return;
 	while ((x = map_next(&w->by_id, &at)))
-		watched_free(x);
+		free(x);
 	map_done(&w->by_id);
-	map_done(&w->by_wd);
 	fd_close(w->fd);
 	pthread_mutex_destroy(&w->lock);
+	pthread_mutex_destroy(&w->adding);
 	free(w);
 }
 
@@ -152,26 +136,26 @@ static int make_place(struct watch *w, const struct watched *x)
 /* Adds a watch on the folder @fd. Called with ->lock held. */
 static int add(struct watch *w, struct watched *x, int fd)
 {
-	char path[32], key[KEY];
-	int wd, *more, r = make_place(w, x);
+	int wd, r = make_place(w, x);
+	char path[32];
 
 	if (r < 0)
 		return r;
-	if (x->count == x->room) {
-		more = realloc(x->wd, (x->room ? x->room * 2 : 16) * sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		x->wd = more;
-		x->room = x->room ? x->room * 2 : 16;
-	}
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	wd = inotify_add_watch(w->fd, path, WHAT);
 	if (wd < 0)
 		return -errno;
-	x->wd[x->count++] = wd;
+	if (x->count && wd <= x->last) {
+		/* A folder that was moved meanwhile, and has one; or the numbers begin again, after 2^31 of them. */
+		if (wd < x->first)
+			inotify_rm_watch(w->fd, wd);
+		return wd < x->first ? -ERANGE : 0;
+	}
+	x->first = x->count ? x->first : wd;
+	x->last = wd;
+	x->count++;
 	w->count++;
-	wd_key(wd, key);
-	return map_put(&w->by_wd, key, x);
+	return 0;
 }
 
 /* Adds a watch if the entry of @id is still the same: it may be forgotten, or started anew, while this thread walks. */
@@ -273,22 +257,20 @@ static void watch_all(struct watch *w, int store, const char *id, bool fresh)
 
 	if (!w || w->fd < 0)
 		return;
+	pthread_mutex_lock(&w->adding);
 	pthread_mutex_lock(&w->lock);
 	x = fresh ? begin(w, id) : map_get(&w->by_id, id);
 	number = x && (fresh || (x->whole && !x->count)) ? x->number : 0;
 	pthread_mutex_unlock(&w->lock);
-	if (!number)
-		return;
-	r = add_all(w, store, id, number);
-	if (r < 0) {
+	r = number ? add_all(w, store, id, number) : 0;
+	if (r < 0)
 		blind(w, id, number, r);
-		return;
-	}
 	pthread_mutex_lock(&w->lock);
 	x = map_get(&w->by_id, id);
-	if (x && x->number == number)
+	if (r == 0 && x && x->number == number)
 		x->whole = true;
 	pthread_mutex_unlock(&w->lock);
+	pthread_mutex_unlock(&w->adding);
 }
 
 void watch_expected(struct watch *w, int store, const char *id)
@@ -304,18 +286,11 @@ void watch_layer(struct watch *w, int store, const char *id)
 static void take(struct watch *w, const struct inotify_event *e)
 {
 	struct watched *x;
-	char key[KEY];
 	size_t at = 0;
 
-	if (e->mask & IN_Q_OVERFLOW) {
-		while ((x = map_next(&w->by_id, &at)))
+	while ((x = map_next(&w->by_id, &at)))
+		if (e->mask & IN_Q_OVERFLOW || (x->count && x->first <= e->wd && e->wd <= x->last))
 			x->touched = true;
-		return;
-	}
-	wd_key(e->wd, key);
-	x = map_get(&w->by_wd, key);
-	if (x)
-		x->touched = true;
 }
 
 static void take_all(struct watch *w)

@@ -76,6 +76,37 @@ int mount_map_ids(int mnt, int userns)
 	return sys_mount_setattr(mnt, "", AT_EMPTY_PATH, &a, sizeof(a));
 }
 
+#define LOWER_TEXT 256 /* as long as the kernel lets an option be */
+#define OPTS_MAX 12
+
+int mount_overlay(const int *lower, unsigned n, const struct mount_opt *opts, unsigned attrs, struct err *e)
+{
+	char one[MOUNT_LOWERS][32], joined[LOWER_TEXT];
+	struct mount_opt all[MOUNT_LOWERS + OPTS_MAX];
+	unsigned o = 0;
+	size_t len = 0;
+	int r;
+
+	assert(n <= MOUNT_LOWERS);
+	for (; o < n; o++) {
+		snprintf(one[o], sizeof(one[o]), "/proc/self/fd/%d", lower[o]);
+		all[o] = (struct mount_opt){ n == 1 ? "lowerdir" : "lowerdir+", one[o] };
+		if (len < LOWER_TEXT)
+			len += (size_t)snprintf(joined + len, LOWER_TEXT - len, "%s%s", o ? ":" : "", one[o]);
+	}
+	do {
+		assert(o < ARRAY_LEN(all));
+		all[o] = *opts;
+	} while (opts++->key && ++o);
+	r = mount_new_err("overlay", all, attrs, e);
+	/* Kernels before 6.5 take all of them as one text. */
+	if (r == -EINVAL && n > 1 && len < LOWER_TEXT) {
+		all[n - 1] = (struct mount_opt){ "lowerdir", joined };
+		r = mount_new_err("overlay", all + n - 1, attrs, e);
+	}
+	return r;
+}
+
 int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns)
 {
 	return clone_mount(dirfd, path, 0, attrs, userns);

@@ -13,6 +13,12 @@ struct mount_opt {
 int mount_new(const char *fs, const struct mount_opt *opts, unsigned attrs);
 /* As mount_new, with the kernel's own explanation in @e. */
 int mount_new_err(const char *fs, const struct mount_opt *opts, unsigned attrs, struct err *e);
+/*
+ * An overlay of the folders @lower, the uppermost first, with @opts. At most MOUNT_LOWERS of them; a kernel before 6.5 takes
+ * about a dozen.
+ */
+#define MOUNT_LOWERS 24
+int mount_overlay(const int *lower, unsigned n, const struct mount_opt *opts, unsigned attrs, struct err *e);
 /* A detached copy of the mount at @path (dirfd when ""), with @attrs set; idmapped to @userns unless that is -1. */
 int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns);
 /* Also copies what is mounted below. */

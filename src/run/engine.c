@@ -2,7 +2,6 @@
 #include "run/engine.h"
 #include "base/base.h"
 #include "engine/kernel_memory/looks.h"
-#include "engine/program.h"
 
 #include <poll.h>
 #include <sys/stat.h>
@@ -30,15 +29,8 @@ int engine_new(const struct engine_opts *o, struct engine **ret, struct err *e)
 		.env.cdi = o->cdi,
 	};
 	struct engine *g;
-	char path[512];
-	int r = 0;
+	int r;
 
-	if (!o->agent) {
-		r = program_path("cloche-agent", path, sizeof(path), e);
-		w.env.agent = path;
-	}
-	if (r < 0)
-		return r;
 	g = calloc(1, sizeof(*g));
 	if (!g)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for an engine");
@@ -71,7 +63,7 @@ int engine_accel(struct engine *g, bool *ret_kvm, char *why, size_t size, struct
 	struct warden_done d;
 	int r;
 
-	while ((r = warden_accel(g->warden, WARDEN_ACCEL_TRY, ret_kvm, why, size, e)) == -EAGAIN) {
+	while ((r = warden_accel_try(g->warden, ret_kvm, why, size, e)) == -EAGAIN) {
 		struct pollfd p = { .fd = warden_done_fd(g->warden), .events = POLLIN };
 
 		if (poll(&p, 1, -1) < 0 && errno != EINTR)

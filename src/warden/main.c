@@ -18,14 +18,12 @@
 #include "base/sys.h"
 #include "config.h"
 #include "engine/kernel_memory/link.h"
-#include "engine/program.h"
 #include "tier/tiers.h"
 #include "warden/policy.h"
 #include "warden/privileges.h"
 #include "warden/server.h"
 
 #include <getopt.h>
-#include <limits.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -33,57 +31,54 @@
 #include <unistd.h>
 
 struct options {
-	uint64_t socket_fd; /* UINT64_MAX: none */
+	struct server_opts server;
 	struct policy policy;
-	uint64_t pool, uid;
-	uint64_t parent; /* 0: none */
-	const char *state, *layers, *disks, *vm;
-	uint64_t vm_ready, sockets, tenant_share;
-	uint64_t accel; /* enum env_accel */
-	uint64_t keys_fd; /* 0: none */
-	bool keep, no_share;
-	const char *agent;
+	unsigned parent; /* 0: none */
+	unsigned keys_fd; /* 0: none */
+	bool keep;
 };
 
 #define AT(field) offsetof(struct options, field)
+#define ENV(field) AT(server.warden.env.field)
 /* Its command line, which only root writes: `cloche serve`, which has checked each value (daemon/conf.h), and tests. */
 static const struct {
 	const char *name;
-	enum { FLAG, NUMBER, PLACE /* an absolute path */, MOUNT, DEVICE } kind;
+	enum { FLAG, NUMBER /* of 32 bits */, PLACE /* an absolute path */, MOUNT, DEVICE } kind;
 	size_t at;
 } known[] = {
-	{ "socket-fd", NUMBER, AT(socket_fd) }, /* serve this SOCK_SEQPACKET socket, connected or listening */
-	{ "uid", NUMBER, AT(uid) }, /* may connect to it besides root */
+	{ "socket-fd", NUMBER, AT(server.sock) }, /* serve this SOCK_SEQPACKET socket, connected or listening */
+	{ "uid", NUMBER, AT(server.uid) }, /* may connect to it besides root */
 	{ "images", PLACE, AT(policy.images) }, /* each folder in it is an image; without it there is only `host` */
 	{ "allow-mount", MOUNT, 0 }, /* sandboxes may mount this folder and those in it (repeatable) */
 	{ "allow-device", DEVICE, 0 }, /* sandboxes may have this device (repeatable) */
-	{ "cdi", PLACE, AT(policy.cdi) }, /* folders of specifications of devices, with ':' between them */
-	{ "pool", NUMBER, AT(pool) }, /* sandboxes to keep ready */
+	{ "cdi", PLACE, ENV(cdi) }, /* folders of specifications of devices, with ':' between them */
+	{ "pool", NUMBER, AT(server.warden.pool) }, /* sandboxes to keep ready */
 	{ "keep", FLAG, AT(keep) }, /* sandboxes continue when this program ends; needs --state */
-	{ "state", PLACE, AT(state) }, /* folder for records of kept sandboxes, writable by root only */
-	{ "layers", PLACE, AT(layers) }, /* folder for sealed layers, accessible to root only, */
-	{ "disks", PLACE, AT(disks) }, /* for disks of sandboxes, */
-	{ "vm", PLACE, AT(vm) }, /* and for templates of virtual machines */
-	{ "vm-ready", NUMBER, AT(vm_ready) }, /* virtual machines to keep ready for each template in use */
-	{ "vm-accel", NUMBER, AT(accel) }, /* enum env_accel */
-	{ "sockets", NUMBER, AT(sockets) }, /* internet sockets of a sandbox; 0: by its memory */
-	{ "tenant-share", NUMBER,
-	  AT(tenant_share) }, /* limit of a tenant's sandboxes, in percent of the host's pools */
-	{ "no-share", FLAG, AT(no_share) }, /* do not share memory between sandboxes from one memory image */
+	{ "state", PLACE, ENV(state) }, /* folder for records of kept sandboxes, writable by root only */
+	{ "layers", PLACE, ENV(layers) }, /* folder for sealed layers, accessible to root only, */
+	{ "disks", PLACE, ENV(disks) }, /* for disks of sandboxes, */
+	{ "vm", PLACE, ENV(vm) }, /* and for templates of virtual machines */
+	{ "vm-ready", NUMBER, ENV(vm_ready) }, /* virtual machines to keep ready for each template in use */
+	{ "vm-accel", NUMBER, ENV(accel) }, /* enum env_accel */
+	{ "sockets", NUMBER, AT(server.warden.sockets) }, /* internet sockets of a sandbox; 0: by its memory */
+	/* limit of a tenant's sandboxes, in percent of the host's pools */
+	{ "tenant-share", NUMBER, AT(server.warden.tenant_share) },
+	{ "no-share", FLAG, ENV(no_share) }, /* do not share memory between sandboxes from one memory image */
 	{ "memory-keys-fd", NUMBER, AT(keys_fd) }, /* with which memory images are encrypted, the newest first */
 	{ "parent", NUMBER, AT(parent) }, /* end when this process, the parent, has ended */
-	{ "agent", PLACE, AT(agent) }, /* the agent's program, if not the one beside this */
+	{ "agent", PLACE, ENV(agent) }, /* the agent's program, if not the one beside this */
 };
 
 static int take(struct options *o, unsigned i, const char *text, struct err *e)
 {
 	void *at = (char *)o + known[i].at;
+	uint64_t n = 0;
 	int r = 0;
 
 	if (known[i].kind == FLAG)
 		*(bool *)at = true;
 	else if (known[i].kind == NUMBER)
-		r = parse_u64(text, at, e);
+		r = parse_u64(text, &n, e);
 	else if (known[i].kind == DEVICE && o->policy.ndevices == POLICY_DEVICES)
 		r = err_set(e, ERR_INVALID, -E2BIG, "at most %d", POLICY_DEVICES);
 	else if (known[i].kind == DEVICE)
@@ -96,6 +91,10 @@ static int take(struct options *o, unsigned i, const char *text, struct err *e)
 		o->policy.mounts[o->policy.nmounts++] = text;
 	else
 		r = err_set(e, ERR_INVALID, -E2BIG, "at most %d", POLICY_MOUNTS);
+	if (r == 0 && n > UINT32_MAX)
+		r = err_set(e, ERR_INVALID, -ERANGE, "%s: too large", text);
+	if (known[i].kind == NUMBER)
+		memcpy(at, &(uint32_t){ (uint32_t)n }, sizeof(uint32_t));
 	return r < 0 ? err_wrap(e, r, "--%s", known[i].name) : 0;
 }
 
@@ -112,8 +111,8 @@ static int parse(int argc, char **argv, struct options *o, struct err *e)
 		r = c == 0 ? take(o, (unsigned)at, optarg, e) :
 			     err_set(e, ERR_INVALID, -EINVAL, "option '%.60s': unknown, or its value is missing",
 				     argv[optind - 1]);
-	if (r == 0 &&
-	    (optind < argc || o->socket_fd > INT_MAX || o->accel > ENV_ACCEL_KVM || o->keep != (o->state != NULL)))
+	if (r == 0 && (optind < argc || o->server.sock < 0 || o->server.warden.env.accel > ENV_ACCEL_KVM ||
+		       o->keep != (o->server.warden.env.state != NULL)))
 		r = err_set(e, ERR_INVALID, -EINVAL,
 			    "it is started by `cloche serve`, with --socket-fd, and --keep together with --state");
 	return r;
@@ -197,68 +196,42 @@ static void raise_nofile(void)
 	fd_close(sys_fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 8191));
 }
 
-static int run(const struct options *o, struct err *e)
+static int run(struct options *o, struct err *e)
 {
-	struct env_policy policy = policy_of(&o->policy);
-	struct server_opts so = {
-		.sock = (int)o->socket_fd, .uid = (uid_t)o->uid, .stop = -1, .stop_all = -1, .parent = -1
-	};
+	const struct env_policy policy = policy_of(&o->policy);
+	struct server_opts *so = &o->server;
 	AUTO_CLOSE int stop = -1, stop_all = -1, parent = -1;
-	char agent[512], dump[512], layers[512], watch[512];
 	int r;
 
-	so.warden.tiers = tiers;
-	so.warden.looker = &kernel_looker_process;
-	so.warden.pool = (unsigned)o->pool;
-	so.warden.env.freezer = true;
-	so.warden.env.accounting = true;
-	so.warden.env.policy = &policy;
-	so.warden.env.cdi = o->policy.cdi;
-	so.warden.env.no_share = o->no_share;
-	so.warden.env.state = o->state;
-	so.warden.env.layers = o->layers;
-	so.warden.env.disks = o->disks;
-	so.warden.env.vm = o->vm;
-	so.warden.env.vm_ready = (unsigned)o->vm_ready;
-	so.warden.sockets = (unsigned)o->sockets;
-	so.warden.tenant_share = (unsigned)o->tenant_share;
-	so.warden.env.accel = (enum env_accel)o->accel;
-	so.warden.env.agent = o->agent ? o->agent : agent;
-	r = read_keys(o, &so.warden.env, e);
+	so->warden.tiers = tiers;
+	so->warden.looker = &kernel_looker_process;
+	so->warden.env.freezer = so->warden.env.accounting = so->warden.env.all_programs = true;
+	so->warden.env.policy = &policy;
+	r = read_keys(o, &so->warden.env, e);
 	if (r == 0)
-		r = tidy_fds((int)o->socket_fd, e);
-	if (r == 0 && !o->agent)
-		r = program_path("cloche-agent", agent, sizeof(agent), e);
+		r = tidy_fds(so->sock, e);
 	if (r < 0)
 		return r;
-	if (program_path("cloche-dump", dump, sizeof(dump), NULL) == 0)
-		so.warden.env.dump = dump;
-	if (program_path("cloche-layers", layers, sizeof(layers), NULL) == 0)
-		so.warden.env.layers_program = layers;
-	if (program_path("cloche-watch", watch, sizeof(watch), NULL) == 0)
-		so.warden.env.watch_program = watch;
 	umask(022);
 	raise_nofile();
-	so.stop = stop = open_stop(SIGTERM, SIGINT, e);
-	if (stop < 0)
-		return stop;
-	so.stop_all = stop_all = open_stop(SIGUSR1, SIGUSR1, e);
-	if (stop_all < 0)
-		return stop_all;
-	if (o->parent) {
-		so.parent = parent = open_parent((pid_t)o->parent, e);
-		if (parent < 0)
-			return parent;
-	}
-	r = privileges_drop(e);
-	if (r == 0)
-		r = server_run(&so, e);
-	return r;
+	r = so->stop = stop = open_stop(SIGTERM, SIGINT, e);
+	if (r >= 0)
+		r = so->stop_all = stop_all = open_stop(SIGUSR1, SIGUSR1, e);
+	if (r >= 0 && o->parent)
+		r = so->parent = parent = open_parent((pid_t)o->parent, e);
+	if (r >= 0)
+		r = privileges_drop(e);
+	return r < 0 ? r : server_run(so, e);
 }
 
 int main(int argc, char **argv)
 {
-	struct options o = { .socket_fd = UINT64_MAX, .pool = 8, .vm_ready = 1 };
+	struct options o = { .server = { .sock = -1,
+					 .stop = -1,
+					 .stop_all = -1,
+					 .parent = -1,
+					 .warden.pool = 8,
+					 .warden.env.vm_ready = 1 } };
 	struct err e = { 0 };
 	int r;
 

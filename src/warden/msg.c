@@ -28,28 +28,10 @@ static_assert(offsetof(struct sandbox_spec, limits) == offsetof(struct sandbox_s
 
 static bool unused_zero(const struct sandbox_spec *s)
 {
-	bool ok = zero_tail(s->image, sizeof(s->image)) && zero_tail(s->hostname, sizeof(s->hostname)) &&
-		  zero_tail(s->workdir, sizeof(s->workdir));
+	struct sandbox_spec one;
 
-	ok = ok && zero_tail(s->disk, sizeof(s->disk));
-	ok = ok && zero(s->layer[s->layers], (SPEC_LAYERS - s->layers) * sizeof(s->layer[0]));
-	for (uint32_t i = 0; ok && i < SPEC_MOUNTS; i++) {
-		const struct spec_mount *m = &s->mount[i];
-
-		ok = i < s->nmounts ?
-			     zero_tail(m->src, SPEC_PATH) && zero_tail(m->dst, SPEC_PATH) && m->read_only <= 1 :
-			     zero(m, sizeof(*m));
-	}
-	for (uint32_t i = 0; ok && i < SPEC_TMPFS; i++) {
-		const struct spec_tmpfs *t = &s->tmpfs[i];
-
-		ok = i < s->ntmpfs ? zero_tail(t->path, SPEC_PATH) : zero(t, sizeof(*t));
-	}
-	for (uint32_t i = 0; ok && i < DEVICE_NAMES; i++)
-		ok = i < s->ndevices ? zero_tail(s->device[i], DEVICE_NAME) : zero(s->device[i], DEVICE_NAME);
-	ok = ok && !s->reserved;
-	ok = ok && zero(s->net.rule + s->net.n, (STEER_RULES - s->net.n) * sizeof(s->net.rule[0]));
-	return ok;
+	spec_put(s, &one);
+	return !memcmp(s, &one, sizeof(one));
 }
 
 static bool wants_handle(uint32_t op)
@@ -100,6 +82,7 @@ static bool who_ok(const struct warden_req *q)
 static int check_net(const struct sandbox_spec *s, struct err *e)
 {
 	const size_t behind = offsetof(struct sandbox_spec, net) + sizeof(s->net);
+	struct steer_rules one;
 	int r;
 
 	if (!zero(s, offsetof(struct sandbox_spec, net)) || behind != sizeof(*s))
@@ -107,7 +90,8 @@ static int check_net(const struct sandbox_spec *s, struct err *e)
 	r = steer_check(&s->net, e);
 	if (r < 0)
 		return r;
-	return unused_zero(s) ? 0 : err_set(e, ERR_INVALID, -EINVAL, "rules: unused bytes");
+	spec_put_net(&s->net, &one);
+	return memcmp(&s->net, &one, sizeof(one)) ? err_set(e, ERR_INVALID, -EINVAL, "rules: unused bytes") : 0;
 }
 
 /* In a request with limits, all other fields of the spec must be zero, and only limits that can change may be set. */

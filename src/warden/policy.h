@@ -17,7 +17,6 @@ struct policy {
 	unsigned nmounts;
 	const char *devices[POLICY_DEVICES]; /* names of devices (policy_device_fits()) */
 	unsigned ndevices;
-	const char *cdi; /* folders of specifications (engine/image/devices.h); NULL: the usual ones */
 };
 /* Whether @name is @allowed: the same; or as its part before a `*` at the end; or a GPU, for `gpu`. */
 bool policy_device_fits(const char *allowed, const char *name);

@@ -280,7 +280,7 @@ static void machines(struct server *s)
 {
 	bool kvm;
 
-	if (warden_accel(s->warden, WARDEN_ACCEL_KNOWN, &kvm, s->out.msg, sizeof(s->out.msg), NULL) == 0)
+	if (warden_accel(s->warden, &kvm, s->out.msg, sizeof(s->out.msg)) == 0)
 		s->out.arg = kvm ? MSG_MACHINES_KVM : MSG_MACHINES_TCG;
 }
 
@@ -400,34 +400,16 @@ static int act(struct server *s, int fds[MSG_FDS], struct err *e)
 	return err_set(e, ERR_INVALID, -EINVAL, "request: unknown operation");
 }
 
-/* Never waits: a daemon that does not read its answers must not delay the others, or the end of the warden. */
-static int answer(struct server *s, int sock, const int fds[MSG_FDS])
-{
-	_Alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(int) * MSG_FDS)] = { 0 };
-	struct iovec iov = { &s->out, s->brief ? MSG_REP_HEAD : sizeof(s->out) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-	size_t nfds = 0;
-	ssize_t n;
-
-	while (nfds < MSG_FDS && fds[nfds] >= 0)
-		nfds++;
-	if (nfds) {
-		struct cmsghdr *c = (struct cmsghdr *)(void *)ctl;
-
-		m.msg_control = ctl;
-		m.msg_controllen = (socklen_t)CMSG_SPACE(sizeof(int) * nfds);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * nfds);
-		memcpy(CMSG_DATA(c), fds, sizeof(int) * nfds);
-	}
-	n = sys_sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-	return n < 0 ? (int)n : 0;
-}
-
-/* Sends the reply to the request in ->in; a sandbox whose handle could not be sent is ended. */
+/*
+ * Sends the reply to the request in ->in; a sandbox whose handle could not be sent is ended. Never waits: a daemon that does not
+ * read its answers must not delay the others, or the end of the warden.
+ */
 static int reply(struct server *s, int sock, int r, const struct err *e, const int fds[MSG_FDS])
 {
+	size_t n = 0;
+
+	while (n < MSG_FDS && fds[n] >= 0)
+		n++;
 	s->out.version = MSG_VERSION;
 	s->out.result = r;
 	if (r < 0) {
@@ -435,7 +417,7 @@ static int reply(struct server *s, int sock, int r, const struct err *e, const i
 		memcpy(s->out.msg, e->msg, strlen(e->msg));
 		memcpy(s->out.remedy, e->remedy, strlen(e->remedy));
 	}
-	r = sock < 0 ? -EPIPE : answer(s, sock, fds);
+	r = sock < 0 ? -EPIPE : fd_send_now(sock, &s->out, sizeof(s->out), fds, n);
 	fd_close_many(s->passing, MSG_FDS);
 	if (s->in.q.op == WARDEN_CREATE && fds[0] >= 0) {
 		struct entry *made = find(s, s->out.handle);

@@ -13,7 +13,7 @@ from api import d, nothing_is_left_behind  # noqa: F401
 
 libc = ctypes.CDLL(None, use_errno=True)
 GETFD, PIDFD_OPEN = 438, 434
-SANDBOX, DAEMON = 800, -900
+SANDBOX, DAEMON = 500, -900
 CAP_SYS_RESOURCE = 24
 
 

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "engine/blank/env.h"
 #include "engine/image/device_folder.h"
+#include "engine/image/path_policy.h"
 #include "linux/mount.h"
 #include "linux/net_limits.h"
 #include "linux/ns.h"
@@ -143,4 +144,5 @@ static int take_net(struct net_ahead *a)
 	return fd < 0 ? -1 : fd;
 }
 
-const struct env_alone env_alone = { start_net, take_net, become_root, stage_devices, user_cache, guard_start };
+const struct env_alone env_alone = { start_net,	 take_net,    become_root, stage_devices,
+				     user_cache, &policy_all, guard_start };

@@ -9,6 +9,7 @@
 
 struct device_plan;
 struct env;
+struct env_policy;
 struct guard;
 struct net_ahead;
 
@@ -23,6 +24,7 @@ struct env_alone {
 	int (*stage_devices)(struct env *v, const struct device_plan *more, int *ret, struct err *e);
 	/* The default cache folder of a user. */
 	int (*cache)(char *buf, size_t size, struct err *e);
+	const struct env_policy *policy; /* how it opens the paths of a spec */
 	int (*guard_start)(const struct env *v, const char *name, unsigned controllers, struct guard *g, struct err *e);
 };
 extern const struct env_alone env_alone;

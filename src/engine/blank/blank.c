@@ -33,9 +33,6 @@ void blank_init(struct blank *s)
 		.pidfd = -1,
 		.sock = -1,
 		.userns = -1,
-		.net = -1,
-		.tree = -1,
-		.slot_fd = -1,
 		.take = -1,
 		.give = -1,
 		.table = -1,
@@ -43,7 +40,7 @@ void blank_init(struct blank *s)
 		.again = -1,
 		.way = { -1, -1, -1 },
 	};
-	cgroup_init(&s->cgroup);
+	ground_init(&s->ground);
 }
 
 uid_t blank_agent_uid(const struct blank *s)
@@ -421,22 +418,10 @@ static int start_child(struct env *v, struct blank_start *start, struct blank *s
 
 static void take_ground(struct blank_start *start, struct blank *s)
 {
-	struct ground *g = start->ground;
-
-	s->slot = g->slot;
-	s->slot_fd = g->slot_fd;
-	s->uid_base = slot_uid(g->slot);
-	s->cgroup = g->cgroup;
-	s->grouped = g->grouped;
-	s->tenant = g->tenant;
-	s->limited = g->limited;
-	s->limits = g->limits;
-	s->net = g->net; /* entered by enter_net */
-	s->tree = g->tree;
-	s->steered = g->steered;
-	s->rules = g->rules;
+	s->ground = *start->ground;
+	s->uid_base = slot_uid(s->slot);
 	s->used = true;
-	ground_init(g);
+	ground_init(start->ground);
 }
 
 int blank_start_reserve(const struct env *v, struct blank_start *start)
@@ -638,40 +623,28 @@ int blank_end_keep(struct env *v, struct blank *s, struct ground *ret, struct er
 
 	ground_init(ret);
 	end_processes(s);
-	fd_close_many((int[]){ s->take, s->give, s->table, s->group, s->again }, 5);
 	fd_close_many(s->way, STEER_SOCKETS);
 	recycled = s->uid_base && s->net >= 0 && recycle_groups(v, s);
 	if (!recycled)
 		r = remove_groups(v, &s->cgroup, e);
-	/* Slot and network namespace serve again even where the groups do not. */
-	if (r == 0 && s->uid_base && s->net >= 0) {
-		*ret = (struct ground){
-			.valid = true,
-			.slot = s->slot,
-			.slot_fd = TAKE_FD(s->slot_fd),
-			.net = TAKE_FD(s->net),
-			.tree = recycled ? TAKE_FD(s->tree) : -1,
-			.steered = s->steered,
-			.rules = s->rules,
-			.tenant = s->tenant,
-			.grouped = recycled && s->grouped,
-			.limited = recycled && s->limited,
-			.limits = s->limits,
-		};
-		cgroup_init(&ret->cgroup);
-		if (recycled)
-			ret->cgroup = s->cgroup;
-		cgroup_init(&s->cgroup);
-		s->uid_base = 0;
-	}
-	fd_close(s->pidfd);
-	fd_close(s->sock);
-	fd_close(s->userns);
-	fd_close(s->net);
-	fd_close(s->tree);
-	/* If something could not be removed, the record stays, so that the next warden finds it. */
+	/* What cannot be removed is still known to the next warden. */
 	if (s->recorded && r == 0)
 		records_clear(&v->records, s->slot);
+	/* Slot and network namespace serve again even where the groups do not. */
+	if (r == 0 && s->uid_base && s->net >= 0) {
+		if (!recycled) {
+			cgroup_init(&s->cgroup);
+			fd_close(TAKE_FD(s->tree));
+			s->grouped = s->limited = false;
+		}
+		*ret = s->ground;
+		ret->valid = true;
+		ground_init(&s->ground);
+		s->uid_base = 0;
+	}
+	fd_close_many((int[]){ s->take, s->give, s->table, s->group, s->again, s->pidfd, s->sock, s->userns, s->net,
+			       s->tree },
+		      10);
 	give_slot(v, s);
 	fd_close(s->slot_fd);
 	blank_init(s);

@@ -9,29 +9,43 @@
 #include "linux/ns.h"
 #include "linux/steer.h"
 
+/*
+ * What is left of an ended sandbox and can serve the next of the same tenant: its slot and user ids, its cgroups, as
+ * good as new, and its network namespace. Making these anew is a third of what a sandbox costs.
+ */
+#define GROUND_MEMBERS                                                                                                   \
+	bool valid; /* of struct ground: there is one */                                                                 \
+	uint32_t slot;                                                                                                   \
+	int slot_fd; /* holds its lock, where sandboxes are kept (engine/blank/persist.h); or -1 */                      \
+	int net; /* its network namespace, kept only when ->start asked for it; or -1 */                                 \
+	bool steered; /* ->rules are in force there */                                                                   \
+	struct steer_rules rules;                                                                                        \
+	uint64_t tenant;                                                                                                 \
+	struct cgroup cgroup;                                                                                            \
+	int tree; /* the base with these groups (engine/image/group_tree.h), for the next on the same slot; -1 = none */ \
+	bool grouped; /* it may have children; of struct ground: exec group 1 is there, as good as new */                \
+	bool limited; /* ->limits are in force */                                                                        \
+	struct cgroup_limits limits
+
+struct ground {
+	GROUND_MEMBERS;
+};
+
 struct blank {
-	uint32_t slot;
+	union {
+		struct ground ground;
+		struct {
+			GROUND_MEMBERS;
+		};
+	};
 	uint32_t uid_base; /* 0 when rootless */
 	pid_t pid;
 	int pidfd; /* -1 = no blank */
 	int sock; /* the host's end of the agent's control socket */
 	int userns;
-	int net; /* its network namespace, kept only when ->start asked for it */
-	bool steered; /* ->rules are in force in the network namespace */
-	struct steer_rules rules;
 	int way[STEER_SOCKETS]; /* sockets of its network, until they are handed out; -1: none */
 	bool used; /* it has a recycled slot, which a sandbox of ->tenant has left */
-	uint64_t tenant;
-	struct cgroup cgroup;
-	/*
-	 * a copy of the agent's base with these control groups mounted (engine/image/group_tree.h), for the next
-	 * sandbox with the same slot; -1: none
-	 */
-	int tree;
-	bool limited; /* ->limits are in force */
-	struct cgroup_limits limits;
 	/* The rest belongs to persistent sandboxes (engine/blank/persist.h); for others it is -1 or false. */
-	int slot_fd; /* holds its slot's lock */
 	/*
 	 * after KEEP was sent ahead: an open file of slots that the agent has as well, by which it will hold the slot.
 	 * -1: not sent ahead, or already in effect
@@ -40,30 +54,10 @@ struct blank {
 	int take, give; /* the ends of the rendezvous; ->take is -1 once the agent has it */
 	int table; /* the agent's table of execs (proto/table.h); -1 once the agent has it: then see persist_table() */
 	int group; /* the file by which processes join exec group 1, until it is handed out */
-	bool grouped; /* its cgroup may have children */
 	bool recorded; /* its record exists, and must be cleared at its end */
 	bool adopted; /* an earlier warden made it, so its agent is not our child */
 	bool heard; /* the agent is known to have received KEEP */
 	uint64_t started; /* the agent's start time, as in /proc/PID/stat */
-};
-
-/*
- * What is left of an ended sandbox and can serve the next of the same tenant: its slot and user ids, its cgroups, as
- * good as new, and its network namespace. Making these anew is a third of what a sandbox costs.
- */
-struct ground {
-	bool valid;
-	uint32_t slot;
-	int slot_fd; /* holds the slot's lock; -1: none */
-	int net;
-	bool steered;
-	struct steer_rules rules; /* rules in force in ->net */
-	uint64_t tenant;
-	struct cgroup cgroup;
-	int tree; /* as in struct blank */
-	bool grouped; /* exec group 1 exists and is empty */
-	bool limited;
-	struct cgroup_limits limits;
 };
 
 struct stash;

@@ -105,11 +105,7 @@ static int default_cache(const struct env *v, char *buf, size_t size, struct err
 {
 	const char *own = getenv("CLOCHE_CACHE");
 
-	if (v->rootless && !(own && own[0] == '/'))
-		return v->alone->cache(buf, size, e);
-	return (size_t)snprintf(buf, size, "%s", own && own[0] == '/' ? own : "/var/cache/cloche") < size ?
-		       0 :
-		       err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: the path is too long");
+	return v->rootless && !(own && own[0] == '/') ? v->alone->cache(buf, size, e) : program_cache("", buf, size, e);
 }
 
 /*
@@ -147,40 +143,53 @@ static int open_agent(const char *path, int *ret)
 	return 0;
 }
 
-/* Opens a program that may be missing: *ret is -1 then. */
-static int open_program(const char *path, int *ret, struct err *e)
+/* Opens our other programs, any of which may be missing. */
+static int open_programs(struct env *v, const struct env_opts *o, struct err *e)
 {
-	int r = path ? sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0) : -ENOENT;
+	const struct {
+		const char *path;
+		bool beside; /* this program, if there is no path */
+		const char *name;
+	} from[ENV_PROGRAMS] = {
+		[ENV_DUMP] = { o->dump, o->all_programs, "cloche-dump" },
+		[ENV_LAYERS] = { o->layers_program, o->all_programs, "cloche-layers" },
+		[ENV_WATCH] = { o->watch_program, o->all_programs, "cloche-watch" },
+		[ENV_FILES] = { NULL, !o->image_fill, "cloche-files" },
+		[ENV_DEVICES] = { NULL, true, "cloche-devices" },
+	};
+	char beside[512];
 
-	if (r < 0 && r != -ENOENT)
-		return err_sys(e, ERR_INTERNAL, r, "open %s", path);
-	*ret = r < 0 ? -1 : r;
+	for (unsigned i = 0; i < ENV_PROGRAMS; i++) {
+		const char *path = from[i].path;
+		int fd;
+
+		if (!path && from[i].beside && program_path(from[i].name, beside, sizeof(beside), NULL) == 0)
+			path = beside;
+		fd = path ? sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0) : -ENOENT;
+		if (fd < 0 && fd != -ENOENT)
+			return err_sys(e, ERR_INTERNAL, fd, "open %s", path);
+		v->program[i] = fd < 0 ? -1 : fd;
+	}
 	return 0;
 }
 
 /* Opened before we enter any namespace of our own, where paths may read differently. */
 static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 {
-	char files[512];
-	int r = open_agent(o->agent, &v->agent);
+	char beside[512];
+	const char *agent = o->agent ? o->agent : beside;
+	int r = o->agent ? 0 : program_path("cloche-agent", beside, sizeof(beside), e);
 
+	if (r < 0)
+		return r;
+	r = open_agent(agent, &v->agent);
 	if (r < 0) {
-		err_sys(e, r == -ENOENT ? ERR_NOT_FOUND : ERR_INTERNAL, r, "agent %s", o->agent);
+		err_sys(e, r == -ENOENT ? ERR_NOT_FOUND : ERR_INTERNAL, r, "agent %s", agent);
 		if (r == -ENOENT)
 			err_remedy(e, "install cloche-agent beside cloche or in its libexec folder");
 		return r;
 	}
-	r = open_program(o->dump, &v->dump, e);
-	if (r == 0)
-		r = open_program(o->layers_program, &v->layers_program, e);
-	if (r == 0)
-		r = open_program(o->watch_program, &v->watch_program, e);
-	if (r == 0)
-		r = open_program(program_path("cloche-devices", files, sizeof(files), NULL) == 0 ? files : NULL,
-				 &v->devices_program, e);
-	if (r == 0 && !o->image_fill)
-		r = open_program(program_path("cloche-files", files, sizeof(files), NULL) == 0 ? files : NULL,
-				 &v->files_program, e);
+	r = open_programs(v, o, e);
 	if (r < 0)
 		return r;
 	v->null = sys_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
@@ -234,8 +243,8 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 		return err_sys(e, ERR_INTERNAL, v->net, "open the host's network namespace");
 	r = image_host_open(
 		o->cache ? o->cache : cache, !v->rootless,
-		&(struct image_filler){ o->image_fill ? o->image_fill : image_fill_child, v->files_program }, &v->image,
-		e);
+		&(struct image_filler){ o->image_fill ? o->image_fill : image_fill_child, v->program[ENV_FILES] },
+		&v->image, e);
 	if (r == 0 && v->stage)
 		r = open_stage(e);
 	if (r == 0 && v->rootless)
@@ -261,21 +270,14 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 
 int env_open(const struct env_opts *o, struct env *ret, struct err *e)
 {
-	struct env v = { .agent = -1,
-			 .dump = -1,
-			 .layers_program = -1,
-			 .watch_program = -1,
-			 .files_program = -1,
-			 .devices_program = -1,
-			 .null = -1,
-			 .net = -1,
-			 .slots.fd = -1,
-			 .records.fd = -1,
-			 .layers = -1,
-			 .disks = -1 };
+	struct env v = {
+		.agent = -1, .null = -1, .net = -1, .slots.fd = -1, .records.fd = -1, .layers = -1, .disks = -1
+	};
 	int r;
 
-	v.policy = o->policy ? *o->policy : policy_all;
+	memset(v.program, 0xff, sizeof(v.program)); /* -1 */
+	if (o->policy || o->alone)
+		v.policy = o->policy ? *o->policy : *o->alone->policy;
 	v.disk = o->disk;
 	v.cdi = o->cdi;
 	v.resolver = o->resolver;
@@ -312,15 +314,6 @@ void env_done(struct env *v)
 	records_done(&v->records);
 	image_host_done(&v->image);
 	crypt_close(&v->crypt, v->layers);
-	fd_close(v->layers);
-	fd_close(v->disks);
-	fd_close(v->agent);
-	fd_close(v->dump);
-	fd_close(v->layers_program);
-	fd_close(v->watch_program);
-	fd_close(v->files_program);
-	fd_close(v->devices_program);
-	fd_close(v->null);
-	fd_close(v->net);
-	fd_close(env_take_net(v));
+	fd_close_many(v->program, ENV_PROGRAMS);
+	fd_close_many((int[]){ v->layers, v->disks, v->agent, v->null, v->net, env_take_net(v) }, 6);
 }

@@ -13,6 +13,9 @@
 #include "linux/cgroup.h"
 #include "memory/crypt.h"
 
+/* Programs of ours, besides the agent. */
+enum env_program { ENV_DUMP, ENV_LAYERS, ENV_WATCH, ENV_FILES, ENV_DEVICES, ENV_PROGRAMS };
+
 struct env {
 	bool rootless; /* we are root only of a user namespace of our own, which maps one id */
 	/*
@@ -40,13 +43,9 @@ struct env {
 	unsigned accel; /* enum env_accel */
 	struct image_host image;
 	struct env_policy policy; /* how images and mount sources are opened */
-	int agent; /* cloche-agent, open */
-	int dump; /* cloche-dump, open; -1: not installed, as for the next four */
-	int layers_program; /* cloche-layers */
-	int watch_program; /* cloche-watch */
-	int files_program; /* cloche-files */
-	int devices_program; /* cloche-devices */
-	const char *cdi; /* folders of specifications of devices, as in env_opts */
+	int agent; /* the program */
+	int program[ENV_PROGRAMS]; /* open, or -1: not here */
+	const char *cdi; /* as in env_opts */
 	int null; /* /dev/null */
 	int net; /* our own network namespace, to come back to */
 	struct net_ahead *ahead; /* a network namespace that is being made for the first sandbox, or NULL */
@@ -56,7 +55,8 @@ struct env {
 };
 
 struct env_opts {
-	const char *agent; /* path of cloche-agent */
+	const char *agent; /* path of cloche-agent; NULL: beside this program */
+	bool all_programs; /* those below that are not named are beside this program, too */
 	const char *dump; /* path of cloche-dump; NULL, or nothing there: memory cannot be saved */
 	const char *layers_program; /* path of cloche-layers; NULL, or nothing there: files cannot be compared */
 	/* path of cloche-watch, where that looks at sandboxes (engine/kernel_memory/looker.h) */
@@ -66,7 +66,7 @@ struct env_opts {
 	const char *cdi; /* folders of specifications of devices (engine/image/devices.h) */
 	const char *cache; /* NULL: the default for this user */
 	const struct env_alone *alone; /* NULL: there is a daemon, and we are root */
-	const struct env_policy *policy; /* NULL: policy_all */
+	const struct env_policy *policy; /* NULL: that of ->alone */
 	bool freezer; /* also join the freezer (pause, checkpoints) */
 	bool accounting; /* also count CPU time per sandbox where that takes a group of its own (version 1) */
 	const char *state; /* keep sandboxes, and their records in this folder; NULL: they end with us */

@@ -41,11 +41,17 @@ int persist_prepare(struct env *v, struct blank *s, struct err *e)
 	return 0;
 }
 
-static int tell(struct blank *s, uint32_t id, const int *fds, unsigned n, struct err *e)
+static int tell(struct blank *s, uint32_t id, int slot, int meminfo, int writable, const int *more, struct err *e)
 {
+	AUTO_CLOSE int top = sys_openat(writable, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { slot, s->take, s->give, meminfo, top, s->table }, r;
+	const unsigned n = FRAME_KEEP_FDS + (more ? FRAME_KEEP_VM_FDS : 0);
 	uint8_t out[FRAME_HEAD];
-	int r;
 
+	if (top < 0)
+		return err_sys(e, ERR_INTERNAL, top, "open the writable layer");
+	if (more)
+		memcpy(fds + FRAME_KEEP_FDS, more, FRAME_KEEP_VM_FDS * sizeof(int));
 	frame_head(out, FRAME_KEEP, (uint8_t)n, id, 0);
 	r = fd_send(s->sock, out, sizeof(out), fds, n);
 	if (r < 0)
@@ -61,31 +67,15 @@ static int tell(struct blank *s, uint32_t id, const int *fds, unsigned n, struct
  */
 int persist_ahead(struct env *v, struct blank *s, int meminfo, int writable, struct err *e)
 {
-	AUTO_CLOSE int top = sys_openat(writable, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	AUTO_CLOSE int again = top < 0 ? top : slots_again(&v->slots);
-	const int fds[FRAME_KEEP_FDS] = { again, s->take, s->give, meminfo, top, s->table };
-	int r = again;
+	AUTO_CLOSE int again = slots_again(&v->slots);
+	int r = again < 0 ? again : table_set_ahead(s->table, true);
 
-	if (r >= 0)
-		r = table_set_ahead(s->table, true);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "open the agent's persistent files");
-	r = tell(s, FRAME_KEEP_AHEAD, fds, FRAME_KEEP_FDS, e);
+	r = tell(s, FRAME_KEEP_AHEAD, again, meminfo, writable, NULL, e);
 	if (r == 0)
 		s->again = TAKE_FD(again);
 	return r;
-}
-
-static int persist_now(struct blank *s, int meminfo, int writable, const int *more, struct err *e)
-{
-	AUTO_CLOSE int top = sys_openat(writable, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	int fds[FRAME_KEEP_FDS + FRAME_KEEP_VM_FDS] = { s->slot_fd, s->take, s->give, meminfo, top, s->table };
-
-	if (top < 0)
-		return err_sys(e, ERR_INTERNAL, top, "open the writable layer");
-	if (more)
-		memcpy(fds + FRAME_KEEP_FDS, more, FRAME_KEEP_VM_FDS * sizeof(int));
-	return tell(s, 0, fds, FRAME_KEEP_FDS + (more ? FRAME_KEEP_VM_FDS : 0), e);
 }
 
 int persist_start(struct env *v, struct blank *s, int meminfo, int writable, const int *more, struct record *rec,
@@ -109,7 +99,7 @@ int persist_start(struct env *v, struct blank *s, int meminfo, int writable, con
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "hold slot %u", s->slot);
 	if (s->again < 0)
-		r = persist_now(s, meminfo, writable, more, e);
+		r = tell(s, 0, s->slot_fd, meminfo, writable, more, e);
 	else if ((r = table_set_ahead(s->table, false)) < 0)
 		err_sys(e, ERR_INTERNAL, r, "send the agent the command to persist");
 	if (r < 0)
@@ -134,29 +124,33 @@ static int take_socket(int pidfd, int place)
 	return TAKE_FD(fd);
 }
 
-int persist_attach(struct blank *s, int *ret, struct err *e)
+int persist_attach_by(int to, const void *say, size_t size, int *ret, struct err *e)
 {
 	AUTO_CLOSE int ours = -1, theirs = -1;
-	int pair[2], r;
+	int pair[2], r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
 
-	if (s->give < 0) {
-		r = take_socket(s->pidfd, FRAME_KEEP_GIVE);
-		s->give = r < 0 ? -1 : r;
-	}
-	if (s->give < 0)
-		return err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox is not ready yet");
-	r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
 	ours = pair[0];
 	theirs = pair[1];
-	r = fd_send_now(s->give, "a", 1, &theirs, 1);
+	r = fd_send_now(to, say, size, &theirs, 1);
 	if (r == -EAGAIN)
 		return err_set(e, ERR_CONFLICT, r, "too many connections to the sandbox were made while it was paused");
 	if (r < 0)
 		return err_sys(e, ERR_LOST, r, "connect to the agent");
 	*ret = TAKE_FD(ours);
 	return 0;
+}
+
+int persist_attach(struct blank *s, int *ret, struct err *e)
+{
+	if (s->give < 0) {
+		int fd = take_socket(s->pidfd, FRAME_KEEP_GIVE);
+
+		s->give = fd < 0 ? -1 : fd;
+	}
+	return s->give < 0 ? err_set(e, ERR_CONFLICT, -EAGAIN, "the sandbox is not ready yet") :
+			     persist_attach_by(s->give, "a", 1, ret, e);
 }
 
 void persist_park(struct blank *s)

@@ -40,6 +40,8 @@ int persist_table(const struct blank *s);
  * sandboxes does not run out.
  */
 void persist_park(struct blank *s);
+/* The same by another socket: @say goes to @to with the other end. What fails is said in words. */
+int persist_attach_by(int to, const void *say, size_t size, int *ret, struct err *e);
 /* A new control socket for the agent: *ret is the host's end. Does not block. */
 int persist_attach(struct blank *s, int *ret, struct err *e);
 /*

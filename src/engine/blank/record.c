@@ -46,18 +46,19 @@ static off_t place(uint32_t slot)
 	return (off_t)slot * (off_t)sizeof(struct record);
 }
 
-static int put(const struct records *r, uint32_t slot, const struct record *x)
+/* @data at place @at of the record. */
+static int put(const struct records *r, uint32_t slot, size_t at, const void *data, size_t size)
 {
-	ssize_t n = pwrite(r->fd, x, sizeof(*x), place(slot));
+	ssize_t n = pwrite(r->fd, data, size, place(slot) + (off_t)at);
 
-	return n == (ssize_t)sizeof(*x) ? 0 : n < 0 ? -errno : -ENOSPC;
+	return n == (ssize_t)size ? 0 : n < 0 ? -errno : -ENOSPC;
 }
 
 int records_write(const struct records *r, struct record *x)
 {
 	x->version = RECORD_VERSION;
 	memcpy(x->boot, r->boot, sizeof(x->boot));
-	return put(r, x->slot, x);
+	return put(r, x->slot, 0, x, sizeof(*x));
 }
 
 int records_read(const struct records *r, uint32_t slot, struct record *ret)
@@ -81,43 +82,30 @@ int records_clear(const struct records *r, uint32_t slot)
 {
 	static const struct record none;
 
-	return put(r, slot, &none);
-}
-
-static int put_u32(const struct records *r, uint32_t slot, size_t at, uint32_t x)
-{
-	ssize_t n = pwrite(r->fd, &x, sizeof(x), place(slot) + (off_t)at);
-
-	return n == (ssize_t)sizeof(x) ? 0 : n < 0 ? -errno : -EIO;
+	return put(r, slot, 0, &none, sizeof(none));
 }
 
 int records_flag(const struct records *r, uint32_t slot, uint32_t flags)
 {
-	return put_u32(r, slot, offsetof(struct record, flags), flags);
+	return put(r, slot, offsetof(struct record, flags), &flags, sizeof(flags));
 }
 
 int records_spec_flags(const struct records *r, uint32_t slot, uint32_t flags)
 {
-	return put_u32(r, slot, offsetof(struct record, spec_flags), flags);
+	return put(r, slot, offsetof(struct record, spec_flags), &flags, sizeof(flags));
 }
 
 int records_limits(const struct records *r, uint32_t slot, uint64_t memory, uint32_t pids, uint32_t cpu_milli)
 {
 	const uint32_t numbers[2] = { pids, cpu_milli };
-	ssize_t n = pwrite(r->fd, numbers, sizeof(numbers), place(slot) + (off_t)offsetof(struct record, pids));
+	int n = put(r, slot, offsetof(struct record, pids), numbers, sizeof(numbers));
 
-	if (n == (ssize_t)sizeof(numbers))
-		n = pwrite(r->fd, &memory, sizeof(memory), place(slot) + (off_t)offsetof(struct record, memory));
-	else if (n >= 0)
-		return -EIO;
-	return n == (ssize_t)sizeof(memory) ? 0 : n < 0 ? -errno : -EIO;
+	return n < 0 ? n : put(r, slot, offsetof(struct record, memory), &memory, sizeof(memory));
 }
 
 int records_vm(const struct records *r, uint32_t slot, const struct record_vm *vm)
 {
-	ssize_t n = pwrite(r->fd, vm, sizeof(*vm), place(slot) + (off_t)offsetof(struct record, vm));
-
-	return n == (ssize_t)sizeof(*vm) ? 0 : n < 0 ? -errno : -EIO;
+	return put(r, slot, offsetof(struct record, vm), vm, sizeof(*vm));
 }
 
 uint32_t records_end(const struct records *r)

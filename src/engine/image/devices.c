@@ -4,40 +4,20 @@
 #include "base/sys.h"
 #include "linux/spawn.h"
 
-#include <poll.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #define LIMIT_MS 10000
-#define FOLDERS_MAX 8
-
-static int wait_for(int sock, struct device_plan *ret)
-{
-	struct pollfd p = { .fd = sock, .events = POLLIN };
-	int r;
-
-	do
-		r = poll(&p, 1, LIMIT_MS);
-	while (r < 0 && errno == EINTR);
-	if (r <= 0)
-		return r < 0 ? -errno : -ETIMEDOUT;
-	if (fd_recv(sock, ret, sizeof(*ret), NULL, 0, &(size_t){ 0 }) != (ssize_t)sizeof(*ret) || ret->result > 0 ||
-	    ret->result < -4095 || !err_received(&ret->e))
-		return -EIO;
-	return 0;
-}
 
 int devices_ask(const struct devices_from *from, const char (*names)[DEVICE_NAME], unsigned n, struct device_plan *ret,
 		struct err *e)
 {
 	char name[] = "cloche-devices", folder[] = "--folder", host[] = "--host", rootless[] = "--rootless",
-	     plan[] = "plan", list[1024], copy[DEVICE_NAMES][DEVICE_NAME], *save = NULL;
-	char *argv[2 * FOLDERS_MAX + DEVICE_NAMES + 6];
+	     plan[] = "plan", copy[DEVICE_NAMES][DEVICE_NAME];
+	char *argv[DEVICE_NAMES + 7];
 	unsigned argc = 0;
-	AUTO_CLOSE int sock = -1;
 	int fd[1] = { -1 }, r;
 	struct spawn s = { .program = from->program, .fd = fd, .fds = 1, .argv = argv };
-	pid_t pid;
 
 	if (from->program < 0) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "devices: cloche-devices is not installed");
@@ -45,11 +25,8 @@ int devices_ask(const struct devices_from *from, const char (*names)[DEVICE_NAME
 		return -EOPNOTSUPP;
 	}
 	argv[argc++] = name;
-	snprintf(list, sizeof(list), "%s", from->folders ? from->folders : "/etc/cdi:/var/run/cdi");
-	for (char *at = strtok_r(list, ":", &save); at && argc < 2 * FOLDERS_MAX; at = strtok_r(NULL, ":", &save)) {
-		argv[argc++] = folder;
-		argv[argc++] = at;
-	}
+	argv[argc++] = folder;
+	argv[argc++] = (char *)(uintptr_t)(from->folders ? from->folders : "/etc/cdi:/var/run/cdi");
 	if (from->host)
 		argv[argc++] = host;
 	if (from->rootless)
@@ -60,14 +37,11 @@ int devices_ask(const struct devices_from *from, const char (*names)[DEVICE_NAME
 		argv[argc++] = copy[i];
 	}
 	argv[argc] = NULL;
-	r = pid = spawn_talking(&s, &sock);
+	r = spawn_ask(&s, ret, sizeof(*ret), LIMIT_MS, e);
+	if (r == 0 && !spawn_answered(ret->result, &ret->e))
+		r = err_set(e, ERR_INTERNAL, -EIO, "invalid answer from cloche-devices");
 	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "start cloche-devices");
-	r = wait_for(sock, ret);
-	spawn_end(pid);
-	if (r < 0)
-		return err_set(e, r == -ETIMEDOUT ? ERR_TIMEOUT : ERR_INTERNAL, r, "cloche-devices %s",
-			       r == -ETIMEDOUT ? "took too long" : "ended without an answer");
+		return r;
 	if (ret->result < 0 && e)
 		*e = ret->e;
 	return ret->result;

@@ -14,19 +14,6 @@
 #define DISK_FOLDER "/var/tmp"
 #define DISK_SMALL (16 * MIB)
 
-/* What a journal takes in MiB, on top of what was asked for. */
-static uint64_t journal_size(uint64_t size)
-{
-	return size < DISK_SMALL ? 1 : 4;
-}
-
-static int format(const struct image_filler *by, int file, uint64_t size, uint64_t inodes, uint64_t journal,
-		  struct err *e)
-{
-	return by->fill(by->program, &(struct image_fill){ IMAGE_DISK, file, inodes ? inodes : size / 8192, journal },
-			e);
-}
-
 int disk_size(int file, uint64_t size, struct err *e)
 {
 	int r = size > INT64_MAX ? -EFBIG : sys_ftruncate(file, (off_t)size);
@@ -36,6 +23,17 @@ int disk_size(int file, uint64_t size, struct err *e)
 				  "disk: a file of %llu bytes is larger than the file system here allows",
 				  (unsigned long long)size);
 	return r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "disk: size %llu", (unsigned long long)size) : 0;
+}
+
+/* @journal: what it takes in MiB, on top of what was asked for. */
+static int format(const struct image_filler *by, int file, uint64_t size, uint64_t inodes, uint64_t journal,
+		  struct err *e)
+{
+	int r = disk_size(file, size + journal * MIB, e);
+
+	return r < 0 ? r :
+		       by->fill(by->program,
+				&(struct image_fill){ IMAGE_DISK, file, inodes ? inodes : size / 8192, journal }, e);
 }
 
 static int check_size(uint64_t *size, struct err *e)
@@ -63,9 +61,7 @@ int disk_new(const struct image_filler *by, uint64_t size, uint64_t inodes, stru
 	file = sys_openat(AT_FDCWD, DISK_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (file < 0)
 		return err_sys(e, ERR_UNSUPPORTED, file, "disk layer: make an unnamed file in " DISK_FOLDER);
-	r = disk_size(file, size, e);
-	if (r == 0)
-		r = format(by, file, size, inodes, 0, e);
+	r = format(by, file, size, inodes, 0, e);
 	return r < 0 ? r : mount_file(file, e);
 }
 
@@ -88,9 +84,7 @@ static int disk_make(const struct image_filler *by, int dir, const char *id, uin
 		return err_sys(e, ERR_INTERNAL, file, "make disk '%s'", id);
 	r = disk_lock(file, e);
 	if (r == 0)
-		r = disk_size(file, size + journal_size(size) * MIB, e);
-	if (r == 0)
-		r = format(by, file, size, inodes, journal_size(size), e);
+		r = format(by, file, size, inodes, size < DISK_SMALL ? 1 : 4, e);
 	/* Its sandbox is answered for: it is to be there after a power cut, too. */
 	if (r == 0 && (fsync(file) < 0 || fsync(dir) < 0))
 		r = err_sys(e, ERR_INTERNAL, -errno, "sync disk '%s'", id);

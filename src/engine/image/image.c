@@ -20,13 +20,7 @@ void image_host_init(struct image_host *h)
 
 void image_host_done(struct image_host *h)
 {
-	fd_close(h->root);
-	fd_close(h->dev);
-	fd_close(h->base);
-	fd_close(h->usr);
-	fd_close(h->dpkg);
-	fd_close(h->layers);
-	fd_close(h->lock);
+	fd_close_many((int[]){ h->root, h->dev, h->base, h->usr, h->dpkg, h->layers, h->lock }, 7);
 	group_stock_done(&h->groups);
 	image_host_init(h);
 }
@@ -220,17 +214,4 @@ int image_cpus(const struct image_host *h, unsigned cpus, struct err *e)
 		dir = open_dir(h->lock, name);
 	}
 	return dir < 0 ? err_sys(e, ERR_INTERNAL, dir, "open %s", name) : TAKE_FD(dir);
-}
-
-int image_open(const char *path, int *ret_fd, struct err *e)
-{
-	int fd = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-
-	if (fd == -ENOENT || fd == -ENOTDIR)
-		return err_advise(e, ERR_NOT_FOUND, fd, "use 'host' or the folder of a root filesystem",
-				  "image '%s': the folder does not exist", path);
-	if (fd < 0)
-		return err_sys(e, ERR_DENIED, fd, "image '%s'", path);
-	*ret_fd = fd;
-	return 0;
 }

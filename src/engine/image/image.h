@@ -34,5 +34,3 @@ int image_host_open(const char *cache, bool devices, const struct image_filler *
  * use after each boot of the host, and kept beside the skeleton. A descriptor, or -errno.
  */
 int image_cpus(const struct image_host *h, unsigned cpus, struct err *e);
-/* Opens the folder of a root filesystem by its path. */
-int image_open(const char *path, int *ret_fd, struct err *e);

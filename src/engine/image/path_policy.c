@@ -2,14 +2,16 @@
 #include "engine/image/path_policy.h"
 #include "base/base.h"
 #include "base/sys.h"
-#include "engine/image/image.h"
 
 static int any_image(const void *arg, const char *path, struct err *e)
 {
-	int fd = -1, r = image_open(path, &fd, e);
+	int fd = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 
 	(void)arg;
-	return r < 0 ? r : fd;
+	if (fd == -ENOENT || fd == -ENOTDIR)
+		return err_advise(e, ERR_NOT_FOUND, fd, "use 'host' or the folder of a root filesystem",
+				  "image '%s': the folder does not exist", path);
+	return fd < 0 ? err_sys(e, ERR_DENIED, fd, "image '%s'", path) : fd;
 }
 
 static int any_mount(const void *arg, const char *path, struct err *e)

@@ -217,16 +217,6 @@ static bool take(struct link *k, const struct watch_msg *m)
 	return true;
 }
 
-static bool is_idle(struct link *k)
-{
-	bool r;
-
-	pthread_mutex_lock(&k->lock);
-	r = k->idle;
-	pthread_mutex_unlock(&k->lock);
-	return r;
-}
-
 /* Serves it until it ends, or must be ended. True: the link itself is closed. */
 static bool serve(struct link *k, int sock)
 {
@@ -237,8 +227,13 @@ static bool serve(struct link *k, int sock)
 		struct watch_msg m;
 		size_t nfds;
 		ssize_t n;
-		const bool quiet = is_idle(k); /* when a sandbox is added again, the next round sets the clock */
-		int r = poll(p, 2, WATCH_ALIVE_MS);
+		bool quiet;
+		int r;
+
+		pthread_mutex_lock(&k->lock);
+		quiet = k->idle; /* when a sandbox is added again, the next round sets the clock */
+		pthread_mutex_unlock(&k->lock);
+		r = poll(p, 2, WATCH_ALIVE_MS);
 
 		if (p[1].revents)
 			return true;

@@ -39,15 +39,6 @@ static int leave(const struct env *v, int r, struct err *e)
 	return r < 0 ? r : err_sys(e, ERR_INTERNAL, back, "return to the host's network namespace");
 }
 
-/* Closing it may block, so a worker does it, if there is one. */
-static void close_late(struct warden *w, int fd)
-{
-	if (w->workers)
-		seal_close(w->workers, fd);
-	else
-		fd_close(fd);
-}
-
 static int change(struct warden *w, const struct blank *s, const struct sandbox_spec *spec, int way[STEER_SOCKETS],
 		  struct err *e)
 {
@@ -62,7 +53,7 @@ static int change(struct warden *w, const struct blank *s, const struct sandbox_
 		r = steer_up(&spec->net, e);
 	if (r == 0 && net && !s->steered)
 		r = steer_sockets(way, e);
-	close_late(w, late);
+	seal_close(w->workers, late); /* closing it may block */
 	return r;
 }
 
@@ -161,7 +152,7 @@ static int give(struct warden *w, struct warden_sandbox *s, const struct steer_r
 	}
 	if (r == 0)
 		s->blank.rules = *rules;
-	close_late(w, late);
+	seal_close(w->workers, late); /* closing it may block */
 	return leave(&w->env, r, e);
 }
 

@@ -6,6 +6,7 @@
 #include "engine/blank/stash.h"
 #include "engine/pool/pool.h"
 #include "engine/pool/prebuilt.h"
+#include "proto/memory.h"
 
 #define KEPT_MAX 64
 #define WAYS 8 /* blanks that one maker makes at the same time */
@@ -122,8 +123,6 @@ static inline void pool_unlock(struct pool *p)
 }
 
 /* pool.c */
-/* Whether a limit is in force that @want does not have. */
-bool pool_lifted(bool limited, const struct cgroup_limits *have, const struct cgroup_limits *want);
 void pool_item_end(struct pool *p, struct pool_item *it);
 /* Waits for a signal of @what, a condition of the pool, for @ns at most; UINT64_MAX: without an end. Called locked. */
 void pool_wait_for(struct pool *p, pthread_cond_t *what, uint64_t ns);
@@ -134,8 +133,12 @@ void pool_wait_for(struct pool *p, pthread_cond_t *what, uint64_t ns);
 bool pool_take_stale(struct pool *p, struct pool_item *ret);
 /* Returns in how many ns to check ->depth again, and lowers it when that is due. Called locked. */
 uint64_t pool_depth_wait(struct pool *p);
-/* Takes out the oldest item. Called locked. */
-struct pool_item pool_pop(struct pool *p);
+/* Takes out the item at @i, counted from the oldest one, which gets its place. Called locked. */
+struct pool_item pool_pop(struct pool *p, unsigned i);
+static inline struct pool_item *pool_at(const struct pool *p, unsigned i)
+{
+	return &p->items[(p->first + i) % p->target];
+}
 /* Puts a ready item into the place that was reserved for it. */
 void pool_admit(struct pool *p, const struct pool_item *it);
 /* Frees a place that was reserved. */
@@ -152,8 +155,11 @@ void *pool_maker_main(void *maker);
 void pool_give_way(struct pool *p, const char *name);
 /* Wakes a maker that waits: the first one, if it does. Called locked. */
 void pool_wake(struct pool *p);
-/* Starts a blank for @g with @start; its agent is still setting up when this returns. In a maker's thread. */
-int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, struct pool_item *ret,
+/*
+ * Starts a blank for @g (NULL: no request is expected) with @start; its agent is still setting up when this returns.
+ * @old: a recycled slot may be used. In a maker's thread.
+ */
+int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, bool old, struct pool_item *ret,
 	      struct err *e);
 /* Waits until the agent is ready. On failure the item is ended. */
 int pool_wait_ready(struct pool *p, struct pool_item *it, struct err *e);
@@ -180,10 +186,10 @@ void pool_prebuild_layered(struct pool *p);
  */
 bool pool_make_room(struct pool *p);
 /*
- * Opens the pages of layer @id of @spec, below the mount of the layers, so that no path of the host appears in the
- * sandbox's processes.
+ * Opens the memory image of @spec's newest layer: META, its pages, and those of the images that it is based on. Returns
+ * the number of descriptors, or -errno. @fds has room for 1 + MEM_PAGE_FILES; what is open is the caller's in any case.
  */
-int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id);
+int pool_open_image(const struct pool *p, const struct sandbox_spec *spec, int *fds, struct mem_head *ret);
 bool pool_memory_short(void);
 
 /* share.c: sandboxes that share their memory. */

@@ -6,23 +6,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-/* Adds the block device of a mount to those that the I/O limit applies to. */
-static void add_device(struct cgroup_limits *l, int fd)
-{
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || major(st.st_dev) == 0)
-		return;
-	for (unsigned i = 0; i < l->io_ndevs; i++)
-		if (l->io_dev[i].major == major(st.st_dev) && l->io_dev[i].minor == minor(st.st_dev))
-			return;
-	if (l->io_ndevs < ARRAY_LEN(l->io_dev)) {
-		l->io_dev[l->io_ndevs].major = major(st.st_dev);
-		l->io_dev[l->io_ndevs].minor = minor(st.st_dev);
-		l->io_ndevs++;
-	}
-}
-
 struct cgroup_limits limit_groups(const struct spec_limits *want)
 {
 	return (struct cgroup_limits){
@@ -36,13 +19,18 @@ struct cgroup_limits limit_groups(const struct spec_limits *want)
 int limit_set(struct env *v, struct blank *s, const struct root *root, const struct spec_limits *want, struct err *e)
 {
 	struct cgroup_limits l = limit_groups(want);
+	struct stat st;
 
 	if (l.io_bps) {
 		/*
 		 * Only its own disk. A page of an image is locked while it is read, so a limit on its device would hold up
 		 * whoever else reads the page: other sandboxes, and the host's programs.
 		 */
-		add_device(&l, root->premount.writable);
+		if (fstat(root->premount.writable, &st) == 0 && major(st.st_dev)) {
+			l.io_dev[0].major = major(st.st_dev);
+			l.io_dev[0].minor = minor(st.st_dev);
+			l.io_ndevs = 1;
+		}
 	} else if (pool_limits_same(s, &l))
 		return 0;
 	s->limits = l;

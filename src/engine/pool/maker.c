@@ -69,9 +69,8 @@ static int prepare(struct pool *p, const struct pool_guess *g, struct pool_item 
 	return r;
 }
 
-/* Makes a blank. @g: NULL if no request is expected. @old: a recycled slot may be used. */
-static int make(struct pool *p, struct blank_start *start, const struct pool_guess *g, bool old, struct pool_item *ret,
-		struct err *e)
+int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, bool old, struct pool_item *ret,
+	      struct err *e)
 {
 	struct pool_item it = { 0 };
 	struct ground ground;
@@ -85,7 +84,7 @@ static int make(struct pool *p, struct blank_start *start, const struct pool_gue
 		find_ground(p, g->tenant, &ground);
 		pool_unlock(p);
 	}
-	if (ground.valid && pool_lifted(ground.limited, &ground.limits, &g->limits))
+	if (ground.valid && pool_limits_lifted(&ground, &g->limits))
 		ground_end(p->env, &ground);
 	start->ground = &ground;
 	start->keep_net = true;
@@ -115,12 +114,6 @@ static int make(struct pool *p, struct blank_start *start, const struct pool_gue
 	return 0;
 }
 
-int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess *g, struct pool_item *ret,
-	      struct err *e)
-{
-	return make(p, start, g, true, ret, e);
-}
-
 /* Starts a blank; its agent is still setting up when this returns. */
 static int start_one(struct pool *p, struct way *w, struct err *e)
 {
@@ -133,7 +126,7 @@ static int start_one(struct pool *p, struct way *w, struct err *e)
 	g = p->guess;
 	old = !p->strangers;
 	pool_unlock(p);
-	r = make(p, &w->start, guessed ? &g : NULL, old, &w->item, e);
+	r = pool_make(p, &w->start, guessed ? &g : NULL, old, &w->item, e);
 	if (r < 0)
 		return r;
 	w->since = clock_mono_ns();

@@ -11,15 +11,10 @@
 #define DEEPEN_NS 50000000ULL
 #define SHALLOW_NS 5000000000ULL
 
-bool pool_lifted(bool limited, const struct cgroup_limits *have, const struct cgroup_limits *want)
+bool pool_limits_lifted(const struct ground *s, const struct cgroup_limits *l)
 {
-	return limited && ((have->memory && !want->memory) || (have->pids && !want->pids) ||
-			   (have->cpu_milli && !want->cpu_milli));
-}
-
-bool pool_limits_lifted(const struct blank *s, const struct cgroup_limits *l)
-{
-	return pool_lifted(s->limited, &s->limits, l);
+	return s->limited && ((s->limits.memory && !l->memory) || (s->limits.pids && !l->pids) ||
+			      (s->limits.cpu_milli && !l->cpu_milli));
 }
 
 bool pool_limits_same(const struct blank *s, const struct cgroup_limits *l)
@@ -49,7 +44,7 @@ void pool_admit(struct pool *p, const struct pool_item *it)
 	pool_lock(p);
 	assert(p->ready < p->target && p->busy); /* else the ring would have it twice, and two sandboxes would be one */
 	p->last_error = 0;
-	p->items[(p->first + p->ready) % p->target] = *it;
+	*pool_at(p, p->ready) = *it;
 	p->ready++;
 	p->busy--;
 	pthread_cond_broadcast(&p->changed);
@@ -73,10 +68,11 @@ void pool_wait_for(struct pool *p, pthread_cond_t *what, uint64_t ns)
 	p->locked_at = clock_mono_ns();
 }
 
-struct pool_item pool_pop(struct pool *p)
+struct pool_item pool_pop(struct pool *p, unsigned i)
 {
-	struct pool_item it = p->items[p->first];
+	struct pool_item it = *pool_at(p, i);
 
+	*pool_at(p, i) = *pool_at(p, 0);
 	p->first = (p->first + 1) % p->target;
 	p->ready--;
 	return it;
@@ -112,18 +108,15 @@ uint64_t pool_depth_wait(struct pool *p)
 bool pool_take_stale(struct pool *p, struct pool_item *ret)
 {
 	if (p->ready > p->depth) {
-		*ret = pool_pop(p);
+		*ret = pool_pop(p, 0);
 		return true;
 	}
 	for (unsigned i = 0; i < p->ready; i++) {
-		struct pool_item *it = &p->items[(p->first + i) % p->target];
+		const uint64_t number = pool_at(p, i)->prebuilt;
 
-		if (!it->prebuilt ||
-		    (prebuilt_current(&p->prebuilt, it->prebuilt) && !pool_prebuilt_surplus(p, it->prebuilt)))
+		if (!number || (prebuilt_current(&p->prebuilt, number) && !pool_prebuilt_surplus(p, number)))
 			continue;
-		*ret = *it;
-		*it = p->items[p->first];
-		pool_pop(p);
+		*ret = pool_pop(p, i);
 		return true;
 	}
 	return false;
@@ -293,7 +286,7 @@ void pool_free(struct pool *p)
 	pthread_join(p->makers[0].thread, NULL);
 	join_janitors(p);
 	while (p->ready) {
-		struct pool_item it = pool_pop(p);
+		struct pool_item it = pool_pop(p, 0);
 
 		pool_item_end(p, &it);
 	}
@@ -319,27 +312,22 @@ static unsigned worth(const struct pool_item *it, const struct sandbox_spec *spe
 	return (it->prebuilt ? 1U : 0U) + (same ? 2U : 0U);
 }
 
-/* Moves the oldest item that fits to the front, prebuilt ones first. @number: that of items prebuilt for @spec. */
-static bool find_fit(struct pool *p, const struct sandbox_spec *spec, uint64_t number)
+/* Finds the oldest item that fits, prebuilt ones first; ->ready: none does. @number: that of items prebuilt for @spec. */
+static unsigned find_fit(const struct pool *p, const struct sandbox_spec *spec, uint64_t number)
 {
-	struct pool_item *best = NULL, first;
+	unsigned best = p->ready;
 
 	for (unsigned i = 0; i < p->ready; i++) {
-		struct pool_item *it = &p->items[(p->first + i) % p->target];
+		const struct pool_item *it = pool_at(p, i);
 
 		if (it->blank.used && it->blank.tenant != spec->tenant)
 			continue;
 		if (it->prebuilt && it->prebuilt != number)
 			continue;
-		if (!best || worth(it, spec) > worth(best, spec))
-			best = it;
+		if (best == p->ready || worth(it, spec) > worth(pool_at(p, best), spec))
+			best = i;
 	}
-	if (!best)
-		return false;
-	first = p->items[p->first];
-	p->items[p->first] = *best;
-	*best = first;
-	return true;
+	return best;
 }
 
 int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret, struct err *e)
@@ -355,11 +343,12 @@ int pool_take(struct pool *p, const struct sandbox_spec *spec, struct pool_item 
 	if (spec->flags & SPEC_MEMORY)
 		p->calm_until = clock_mono_ns() + CALM_NS;
 	for (;;) {
-		bool fit = find_fit(p, spec, prebuilt_number(&p->prebuilt, spec));
+		const unsigned best = find_fit(p, spec, prebuilt_number(&p->prebuilt, spec));
+		const bool fit = best < p->ready;
 
 		/* If the pool is full of items that this request cannot have, one of them is ended to make room. */
 		if (fit || p->ready >= p->depth) {
-			it = pool_pop(p);
+			it = pool_pop(p, fit ? best : 0);
 			if (it.prebuilt && spec->layers)
 				pthread_cond_signal(&p->work);
 			else if (p->ready <= p->depth / 2)

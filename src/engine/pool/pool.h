@@ -56,7 +56,7 @@ void pool_share_many(struct pool *p, const struct sandbox_spec *spec);
 /* Drops all prebuilt sandboxes that use @layer, which is being deleted. They end soon after this returns. */
 void pool_drop_prebuilt(struct pool *p, const char *layer);
 /* Whether a limit is in force that @l does not have. A limit that was set once cannot be removed. */
-bool pool_limits_lifted(const struct blank *s, const struct cgroup_limits *l);
+bool pool_limits_lifted(const struct ground *s, const struct cgroup_limits *l);
 /* Whether the limits in force are exactly @l. */
 bool pool_limits_same(const struct blank *s, const struct cgroup_limits *l);
 /* Ends an item that was taken and does not fit after all; it is empty afterwards. */

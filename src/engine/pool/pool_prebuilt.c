@@ -29,7 +29,7 @@ static unsigned count(const struct pool *p, uint64_t number)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < p->ready; i++) {
-		const uint64_t x = p->items[(p->first + i) % p->target].prebuilt;
+		const uint64_t x = pool_at(p, i)->prebuilt;
 
 		n += number ? x == number : x != 0;
 	}
@@ -51,7 +51,7 @@ static bool is_fit(const struct pool_item *it, const struct sandbox_spec *spec)
 	if (!spec->layers)
 		return pool_limits_same(&it->blank, &want);
 	return (!it->blank.used || it->blank.tenant == spec->tenant) && it->blank.steered == net &&
-	       (!net || steer_same(&it->blank.rules, &spec->net)) && !pool_limits_lifted(&it->blank, &want);
+	       (!net || steer_same(&it->blank.rules, &spec->net)) && !pool_limits_lifted(&it->blank.ground, &want);
 }
 
 /*
@@ -84,7 +84,11 @@ static uint64_t prebuilt_for(struct pool *p, const struct pool_item *it, struct 
 	return number;
 }
 
-int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id)
+/*
+ * Opens the pages of layer @id of @spec, below the mount of the layers, so that no path of the host appears in the
+ * sandbox's processes.
+ */
+static int open_pages(const struct pool *p, const struct sandbox_spec *spec, const char *id)
 {
 	char path[ID_SIZE + 16];
 
@@ -97,31 +101,22 @@ int pool_open_pages(const struct pool *p, const struct sandbox_spec *spec, const
 	return -EBADMSG;
 }
 
-/* Opens what RESTORE carries, except the image, which is ret[0]. Returns the number of descriptors, or -errno. */
-static int open_all(const struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec,
-		    struct frame_restore *x, int *ret)
+int pool_open_image(const struct pool *p, const struct sandbox_spec *spec, int *fds, struct mem_head *ret)
 {
+	const char *newest = spec->layer[spec->layers - 1];
+	AUTO_CLOSE int dir = sys_openat(p->img.layers, newest, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	struct err e = { 0 };
-	struct mem_head h;
-	int r = pool_open_pages(p, spec, spec->layer[spec->layers - 1]);
+	int n = 2, r;
 
-	if (r < 0)
-		return r;
-	ret[1] = r;
-	r = memory_head(ret[0], ret[1], &h, &e);
-	if (r == 0)
-		r = memory_fits(&h, spec->limits.memory, &e);
-	/* More groups are made when it is handed out. */
-	if (r == 0 && h.section[MEM_S_EXEC].n > 1)
-		r = -EOPNOTSUPP;
-	for (x->pages = 1; r >= 0 && x->pages < h.page_files; x->pages += r >= 0)
-		r = ret[1 + x->pages] = pool_open_pages(p, spec, h.ancestor[x->pages]);
-	if (r < 0)
-		return r;
-	x->groups = it->blank.grouped ? (uint32_t)h.section[MEM_S_EXEC].n : 0;
-	if (x->groups)
-		ret[frame_restore_fds(x).groups] = it->blank.group;
-	return (int)frame_restore_fds(x).n;
+	memset(fds, 0xff, (1 + MEM_PAGE_FILES) * sizeof(*fds));
+	r = fds[0] = dir < 0 ? dir : memory_open(dir, "meta");
+	if (r >= 0)
+		r = fds[1] = open_pages(p, spec, newest);
+	if (r >= 0)
+		r = memory_head(fds[0], fds[1], ret, &e);
+	for (; r >= 0 && n < 1 + (int)ret->page_files; n += r >= 0)
+		r = fds[n] = open_pages(p, spec, ret->ancestor[n - 1]);
+	return r < 0 ? r : n;
 }
 
 /*
@@ -130,27 +125,32 @@ static int open_all(const struct pool *p, const struct pool_item *it, const stru
  */
 static int send_restore(struct pool *p, const struct pool_item *it, const struct sandbox_spec *spec, struct err *e)
 {
-	const char *newest = spec->layer[spec->layers - 1];
-	AUTO_CLOSE int dir = sys_openat(p->img.layers, newest, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	AUTO_CLOSE int meta = dir < 0 ? dir : memory_open(dir, "meta");
-	int fds[FRAME_FDS_MAX], n, r = meta;
 	struct frame_restore x = { 0 };
 	uint8_t out[FRAME_HEAD + 128];
+	struct err none = { 0 };
+	int fds[FRAME_FDS_MAX], r;
+	struct mem_head h;
+	unsigned n = 1;
 	long len = 0;
 
-	if (r >= 0) {
-		memset(fds, 0xff, sizeof(fds));
-		fds[0] = meta;
-		n = open_all(p, it, spec, &x, fds);
-		if (n > 0)
-			len = frame_restore_encode(&x, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
-		assert(len >= 0);
-		frame_head(out, FRAME_RESTORE, n > 0 ? (uint8_t)n : 1, FRAME_RESTORE_AHEAD, (uint32_t)len);
-		r = fd_send(it->blank.sock, out, FRAME_HEAD + (size_t)len, fds, n > 0 ? (unsigned)n : 1);
+	r = pool_open_image(p, spec, fds, &h);
+	/* More groups are made when it is handed out. */
+	if (r > 0 && memory_fits(&h, spec->limits.memory, &none) == 0 && h.section[MEM_S_EXEC].n <= 1) {
+		x.pages = (uint32_t)r - 1;
+		x.groups = it->blank.grouped ? (uint32_t)h.section[MEM_S_EXEC].n : 0;
+		n = frame_restore_fds(&x).n;
 		if (x.groups)
-			fds[frame_restore_fds(&x).groups] = -1; /* the agent's own */
-		fd_close_many(fds + 1, MEM_PAGE_FILES);
+			fds[frame_restore_fds(&x).groups] = it->blank.group;
+		len = frame_restore_encode(&x, out + FRAME_HEAD, sizeof(out) - FRAME_HEAD);
 	}
+	if (fds[0] >= 0) {
+		assert(len >= 0);
+		frame_head(out, FRAME_RESTORE, (uint8_t)n, FRAME_RESTORE_AHEAD, (uint32_t)len);
+		r = fd_send(it->blank.sock, out, FRAME_HEAD + (size_t)len, fds, n);
+	}
+	if (x.groups)
+		fds[frame_restore_fds(&x).groups] = -1; /* its own */
+	fd_close_many(fds, 1 + MEM_PAGE_FILES);
 	return r < 0 ? err_sys(e, ERR_INTERNAL, r, "prepare a memory image") : 0;
 }
 
@@ -282,20 +282,17 @@ uint64_t pool_prebuilt_wait(struct pool *p)
 	return now < p->prebuilt_due ? p->prebuilt_due - now : 0;
 }
 
-static uint64_t meminfo(const char *text, const char *name)
-{
-	const char *at = strstr(text, name);
-
-	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
-}
-
 /* What only saves time is the first to go. */
 bool pool_memory_short(void)
 {
+	const char *left, *all;
 	char text[4096];
 
-	return fd_get(AT_FDCWD, "/proc/meminfo", text, sizeof(text)) > 0 &&
-	       meminfo(text, "MemAvailable:") < meminfo(text, "MemTotal:") / SHORT_PART;
+	if (fd_get(AT_FDCWD, "/proc/meminfo", text, sizeof(text)) < 0)
+		return false;
+	all = strstr(text, "MemTotal:");
+	left = strstr(text, "MemAvailable:");
+	return left && all && strtoull(left + 13, NULL, 10) < strtoull(all + 9, NULL, 10) / SHORT_PART;
 }
 
 static void expire(struct pool *p, uint64_t time)
@@ -322,13 +319,9 @@ void pool_prebuilt_check(struct pool *p)
 static bool take_blank(struct pool *p, const struct sandbox_spec *spec, struct pool_item *ret)
 {
 	for (unsigned i = 0; i < p->ready; i++) {
-		struct pool_item *it = &p->items[(p->first + i) % p->target];
-
-		if (it->prebuilt || !is_fit(it, spec))
+		if (pool_at(p, i)->prebuilt || !is_fit(pool_at(p, i), spec))
 			continue;
-		*ret = *it;
-		*it = p->items[p->first];
-		pool_pop(p);
+		*ret = pool_pop(p, i);
 		return true;
 	}
 	return false;
@@ -339,21 +332,15 @@ bool pool_make_room(struct pool *p)
 {
 	struct pool_item it;
 	bool full, drop;
+	unsigned i = 0;
 
 	pool_lock(p);
 	full = p->ready + p->busy >= p->target;
 	drop = full && p->ready;
-	for (unsigned i = 0; drop && i < p->ready; i++) {
-		struct pool_item *x = &p->items[(p->first + i) % p->target], first = p->items[p->first];
-
-		if (x->prebuilt)
-			continue;
-		p->items[p->first] = *x;
-		*x = first;
-		break;
-	}
+	while (i < p->ready && pool_at(p, i)->prebuilt)
+		i++;
 	if (drop)
-		it = pool_pop(p);
+		it = pool_pop(p, i < p->ready ? i : 0);
 	p->busy += drop || !full;
 	pool_unlock(p);
 	if (drop)

@@ -100,42 +100,19 @@ static struct share_holder *spare_place(struct pool *p)
 	return found;
 }
 
-/* Opens the meta and pages files of the newest layer. Returns how many, or -errno. */
-static int open_image(const struct pool *p, const struct sandbox_spec *spec, int *fds, uint64_t *ret_bytes)
-{
-	AUTO_CLOSE int dir = sys_openat(p->img.layers, newest(spec), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-	struct err e = { 0 };
-	struct mem_head h;
-	struct stat st;
-	int n = 2, r;
-
-	if (dir < 0)
-		return dir;
-	r = fds[0] = memory_open(dir, "meta");
-	if (r >= 0)
-		r = fds[1] = pool_open_pages(p, spec, newest(spec));
-	if (r >= 0)
-		r = memory_head(fds[0], fds[1], &h, &e);
-	for (; r >= 0 && n < 1 + (int)h.page_files; n += r >= 0)
-		r = fds[n] = pool_open_pages(p, spec, h.ancestor[n - 1]);
-	for (int i = 1; r >= 0 && i < n; i++) {
-		if (fstat(fds[i], &st) < 0)
-			r = -errno;
-		*ret_bytes += (uint64_t)st.st_size;
-	}
-	return r < 0 ? r : n;
-}
-
 static int start_holder(struct pool *p, const struct sandbox_spec *spec, struct share_holder **ret, struct err *e)
 {
 	int fds[1 + MEM_PAGE_FILES], n, r;
 	struct share_holder *h = NULL;
 	uint64_t bytes = 0;
+	struct mem_head head;
 	struct stash s;
+	struct stat st = { 0 };
 
 	stash_init(&s);
-	memset(fds, 0xff, sizeof(fds));
-	r = n = open_image(p, spec, fds, &bytes);
+	r = n = pool_open_image(p, spec, fds, &head);
+	for (int i = 1; r >= 0 && i < n; i++, bytes += (uint64_t)st.st_size)
+		r = fstat(fds[i], &st) < 0 ? -errno : r;
 	if (r < 0)
 		err_sys(e, ERR_INTERNAL, r, "open a memory image");
 	else
@@ -195,7 +172,7 @@ static int make_item(struct pool *p, struct share_holder *h, const struct sandbo
 	if (g.net)
 		g.rules = spec->net;
 	start->stash = &h->stash;
-	r = pool_make(p, start, &g, it, e);
+	r = pool_make(p, start, &g, true, it, e);
 	if (r == 0)
 		r = pool_wait_ready(p, it, e);
 	if (r == 0)
@@ -239,15 +216,6 @@ static bool same(const struct sandbox_spec *a, const struct sandbox_spec *b)
 	       !memcmp(&a->limits, &b->limits, sizeof(a->limits)) && steer_same(&a->net, &b->net);
 }
 
-/* Called locked. */
-static bool take_left(struct pool *p, struct pool_item *ret)
-{
-	if (!p->share.n)
-		return false;
-	*ret = p->share.item[--p->share.n];
-	return true;
-}
-
 static void drop_left(struct pool *p)
 {
 	struct pool_item it;
@@ -255,7 +223,9 @@ static void drop_left(struct pool *p)
 
 	do {
 		pool_lock(p);
-		more = take_left(p, &it);
+		more = p->share.n;
+		if (more)
+			it = p->share.item[--p->share.n];
 		pool_unlock(p);
 		if (more)
 			pool_give_up(p, &it);
@@ -269,7 +239,7 @@ static bool wanted(struct pool *p, const struct sandbox_spec *spec)
 	const uint64_t number = prebuilt_number(&p->prebuilt, spec);
 
 	for (unsigned i = 0; number && i < p->ready; i++)
-		if (p->items[(p->first + i) % p->target].prebuilt == number)
+		if (pool_at(p, i)->prebuilt == number)
 			return false; /* nothing is quicker */
 	return h && (!h->failed || clock_mono_ns() <= h->again) ? !h->failed && !h->stale :
 								  !strcmp(p->share.many, newest(spec));
@@ -299,7 +269,9 @@ bool pool_share_take(struct pool *p, const struct sandbox_spec *spec, struct poo
 	s->asked = clock_mono_ns();
 	until = s->asked + WAIT_NS;
 	while (!got && s->result == 0 && clock_mono_ns() < until && !p->stop) {
-		got = take_left(p, ret);
+		got = s->n;
+		if (got)
+			*ret = s->item[--s->n];
 		if (got && pidfd_ended(ret->blank.pidfd)) {
 			got = false;
 			pool_unlock(p);

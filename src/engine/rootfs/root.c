@@ -155,39 +155,8 @@ static int dress_top(struct build *b, int sealed, const char *up)
 	return r < 0 ? err_sys(b->e, ERR_INTERNAL, r, "prepare the writable layer") : 0;
 }
 
-#define LOWER_TEXT 256 /* as long as the kernel lets an option be */
 #define LOWERS_MAX (SPEC_LAYERS + 1 + (int)NUMBERS_SETS)
-static_assert(SPEC_LAYERS + 1 <= UNMERGED_LAYERS, "all layers below are looked at");
-
-struct lowers {
-	char joined[LOWER_TEXT]; /* for kernels before 6.5 */
-	char one[LOWERS_MAX][32];
-	struct mount_opt opt[LOWERS_MAX + 12];
-};
-
-static int mount_overlay(struct build *b, struct lowers *l, const int *fds, int n, const struct mount_opt *rest)
-{
-	unsigned o = 0;
-	size_t len = 0;
-	int r;
-
-	for (int i = 0; i < n; i++) {
-		snprintf(l->one[i], sizeof(l->one[i]), "/proc/self/fd/%d", fds[i]);
-		l->opt[o++] = (struct mount_opt){ n == 1 ? "lowerdir" : "lowerdir+", l->one[i] };
-		if (len < LOWER_TEXT)
-			len += (size_t)snprintf(l->joined + len, LOWER_TEXT - len, "%s/proc/self/fd/%d", i ? ":" : "",
-						fds[i]);
-	}
-	for (const struct mount_opt *p = rest; p->key; p++)
-		l->opt[o++] = *p;
-	l->opt[o] = (struct mount_opt){ NULL, NULL };
-	r = mount_new_err("overlay", l->opt, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
-	if (r == -EINVAL && n > 1 && len < LOWER_TEXT) {
-		l->opt[n - 1] = (struct mount_opt){ "lowerdir", l->joined };
-		r = mount_new_err("overlay", l->opt + n - 1, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
-	}
-	return r;
-}
+static_assert(SPEC_LAYERS + 1 <= UNMERGED_LAYERS && LOWERS_MAX <= MOUNT_LOWERS, "all layers below are looked at");
 
 /* Whether a lower layer has a file of this name; one that is free may be created and removed again. */
 static bool is_taken(const int *fds, int n, const char *name)
@@ -256,7 +225,6 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 				    { "xino", "off" },	     { "metacopy", "off" }, { "index", "off" },
 				    { NULL, NULL },	     { NULL, NULL },	    { NULL, NULL } };
 	int fds[LOWERS_MAX], n = 0, all = 0, sets, r = lower < 0 ? 0 : keep_layer(b, lower);
-	struct lowers l;
 
 	if (r < 0)
 		return r;
@@ -282,10 +250,10 @@ static int overlay(struct build *b, int lower, const char *up, const char *work)
 	}
 	if (r >= 0) {
 		sets = add_numbers(b, fds, all, up);
-		r = mount_overlay(b, &l, fds, all + sets, rest);
+		r = mount_overlay(fds, (unsigned)(all + sets), rest, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
 		/* Filesystems on each other can be too many for the kernel. */
 		if (r < 0 && sets)
-			r = mount_overlay(b, &l, fds, all, rest);
+			r = mount_overlay(fds, (unsigned)all, rest, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, b->e);
 	}
 	fd_close_many(fds, n < 0 ? 0 : (size_t)n);
 	if (r < 0)
@@ -458,12 +426,12 @@ static int add_mount(struct build *b, const struct spec_mount *m)
 	int mnt;
 
 	/* A jail's mounts are chosen by the engine, and no request contains others. */
-	src = b->spec->flags & SPEC_JAIL ? policy_all.mount(NULL, m->src, b->e) :
+	src = b->spec->flags & SPEC_JAIL ? sys_openat(AT_FDCWD, m->src, O_PATH | O_CLOEXEC, 0) :
 					   b->env->policy.mount(b->env->policy.arg, m->src, b->e);
-	if (src < 0)
+	if (src < 0 && !(b->spec->flags & SPEC_JAIL))
 		return src;
-	if (fstat(src, &st) < 0)
-		return err_sys(b->e, ERR_INTERNAL, -errno, "mount source '%s'", m->src);
+	if (src < 0 || fstat(src, &st) < 0)
+		return err_sys(b->e, ERR_INTERNAL, src < 0 ? src : -errno, "mount source '%s'", m->src);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
 		return err_set(b->e, ERR_INVALID, -EINVAL, "mount source '%s': must be a folder or regular file",
 			       m->src);

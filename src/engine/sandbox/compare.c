@@ -69,21 +69,12 @@ static int live_state(const struct warden_sandbox *s, const struct sandbox_spec 
 }
 
 /* What was not looked at before (warden_layers_ready) is not believed. */
-static int sealed_state(const struct warden *w, const struct sandbox_spec *spec, struct diff_state *ret, struct err *e)
+static int sealed_state(struct warden *w, const struct sandbox_spec *spec, struct diff_state *ret, struct err *e)
 {
-	int r = 0;
-
 	ret->writable = -1;
 	ret->layers = spec->layers;
 	memcpy(ret->layer, spec->layer, sizeof(ret->layer));
-	if (!spec->layers)
-		return 0;
-	r = w->layers ? layers_check(w->layers, spec, e) :
-			err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
-	if (r == 0 && layers_unverified(w->layers, spec))
-		r = err_set(e, ERR_REFUSED, -EAGAIN,
-			    "the files of a layer have not been verified against its manifest");
-	return r;
+	return spec->layers ? sealing_check(w, spec, e) : 0;
 }
 
 static int open_image(struct warden *w, const struct sandbox_spec *spec, struct diff_opts *o, struct err *e)
@@ -111,7 +102,7 @@ static int open_image(struct warden *w, const struct sandbox_spec *spec, struct 
 static int start(struct warden *w, const struct warden_compare *c, struct comparing *x, int *ret_fd, struct err *e)
 {
 	struct diff_opts o = {
-		.program = w->env.layers_program,
+		.program = w->env.program[ENV_LAYERS],
 		.flags = c->flags,
 		.max = c->max,
 		.spec_flags = c->to_spec->flags & root_kind,
@@ -129,11 +120,8 @@ static int start(struct warden *w, const struct warden_compare *c, struct compar
 		r = open_image(w, c->to_spec, &o, e);
 	if (r == 0)
 		r = diff_start(&o, &x->diff, ret_fd, e);
-	fd_close(o.image);
-	if (o.image >= 0) {
-		fd_close(o.usr);
-		fd_close(o.dpkg);
-	}
+	if (o.image >= 0)
+		fd_close_many((int[]){ o.image, o.usr, o.dpkg }, 3);
 	if (r < 0)
 		return r;
 	x->layers[0] = o.from.layers;

@@ -6,6 +6,7 @@
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/step.h"
 #include "base/sys.h"
@@ -46,9 +47,7 @@ int restoring_open(struct warden *w, struct err *e)
 
 void restoring_close(struct warden *w)
 {
-	fd_close(w->done);
-	fd_close(w->timer);
-	fd_close(w->later);
+	fd_close_many((int[]){ w->done, w->timer, w->later }, 3);
 }
 
 static void tick(const struct warden *w)
@@ -68,9 +67,7 @@ void restoring_leave(struct warden *w, struct warden_sandbox *s)
 	if (!x)
 		return;
 	s->restoring = NULL;
-	*x->prev = x->next;
-	if (x->next)
-		x->next->prev = x->prev;
+	LIST_REMOVE(x);
 	epoll_ctl(w->done, EPOLL_CTL_DEL, s->blank.sock, NULL);
 	free(x);
 	tick(w);
@@ -161,11 +158,8 @@ int restoring_start(struct warden *w, struct warden_sandbox *s, struct err *e)
 	}
 	x->sandbox = s;
 	x->until = clock_mono_ns() + RESTORED_NS;
-	x->next = w->restorings;
-	x->prev = &w->restorings;
-	if (x->next)
-		x->next->prev = &x->next;
-	w->restorings = s->restoring = x;
+	LIST_ADD(&w->restorings, x);
+	s->restoring = x;
 	tick(w);
 	STEP("restore.told");
 	return 0;

@@ -1,6 +1,7 @@
 /* Makes, finds again and ends sandboxes. */
 #include "engine/sandbox/sandbox.h"
 #include "base/base.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "engine/blank/persist.h"
@@ -38,11 +39,7 @@ static const struct tier_ops *find_tier(const struct warden *w, uint32_t flags)
 
 static void add(struct warden *w, struct warden_sandbox *s)
 {
-	s->next = w->alive;
-	s->prev = &w->alive;
-	if (s->next)
-		s->next->prev = &s->next;
-	w->alive = s;
+	LIST_ADD(&w->alive, s);
 	w->counts.alive++;
 	/* A machine's memory is what its process has, and that is counted. */
 	if (s->memory && !s->tier->machine && s->blank.cgroup.mask & CGROUP_BIT(CGROUP_MEMORY))
@@ -68,9 +65,7 @@ static void add(struct warden *w, struct warden_sandbox *s)
 static void take_out(struct warden *w, struct warden_sandbox *s)
 {
 	kernel_watch_remove(w->kernel, TAKE_PTR(s->watched));
-	*s->prev = s->next;
-	if (s->next)
-		s->next->prev = s->prev;
+	LIST_REMOVE(s);
 	w->counts.alive--;
 }
 
@@ -105,16 +100,14 @@ static void park_old(struct warden *w)
 /* Lets go of one without ending it: the next warden finds it by its record. */
 static void forget(struct warden *w, struct warden_sandbox *s)
 {
-	const int fds[] = { s->blank.sock, s->blank.userns, s->blank.net,   s->blank.slot_fd,
-			    s->blank.take, s->blank.give,   s->blank.group, s->blank.tree };
+	struct blank *b = &s->blank;
 
 	take_out(w, s);
 	sealing_leave(w, s);
 	if (s->tier->forget)
 		s->tier->forget(w, s);
-	fd_close(s->blank.pidfd);
-	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
-		fd_close(fds[i]);
+	fd_close_many((int[]){ b->sock, b->userns, b->net, b->slot_fd, b->take, b->give, b->group, b->tree, b->pidfd },
+		      9);
 	fd_close_many(s->blank.way, STEER_SOCKETS);
 	cgroup_done(&s->blank.cgroup);
 	groups_done(&s->groups);
@@ -217,6 +210,23 @@ int sandbox_workers(struct warden *w, struct err *e)
 	return r == 0 && w->done < 0 ? restoring_open(w, e) : r;
 }
 
+static int open_layers(struct warden *w, struct err *e)
+{
+	int r = sandbox_workers(w, e);
+
+	w->children = layer_children_new(w->env.program[ENV_LAYERS], w->env.layers);
+	if (r == 0)
+		r = layers_new(w->env.layers, w->workers, &w->layers, e);
+	w->settles = r == 0 && w->children ? settles_new(w->children) : NULL;
+	if (r == 0 && !w->settles)
+		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
+	if (r < 0)
+		return r;
+	seal_fill(w->workers, w->children, NULL);
+	sealing_settle_found(w);
+	return 0;
+}
+
 int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 {
 	struct warden *w = calloc(1, sizeof(*w));
@@ -236,32 +246,17 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 			.looker = o->looker,
 			.host = &w->env.cgroups,
 			.net = w->env.net,
-			.program = w->env.watch_program,
+			.program = w->env.program[ENV_WATCH],
 			.rootless = w->env.rootless,
 			.persist = w->env.persist,
 			.sockets = o->sockets,
 			.percent = o->tenant_share,
 		},
 		&w->kernel, e);
-	if (r < 0) {
-		warden_free(w);
-		return r;
-	}
-	if (w->env.layers >= 0) {
-		r = sandbox_workers(w, e);
-		w->children = layer_children_new(w->env.layers_program, w->env.layers);
-		if (r == 0)
-			r = layers_new(w->env.layers, w->workers, &w->layers, e);
-		w->settles = r == 0 && w->children ? settles_new(w->children) : NULL;
-		if (r == 0 && !w->settles)
-			r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for layers");
-		if (r < 0) {
-			warden_free(w);
-			return r;
-		}
-		seal_fill(w->workers, w->children, NULL);
-		sealing_settle_found(w);
-	}
+	if (r == 0 && w->env.layers >= 0)
+		r = open_layers(w, e);
+	if (r < 0)
+		goto fail;
 	if (w->env.persist)
 		adopt_all(w);
 	for (const struct tier_ops *const *t = w->tiers; t && *t; t++)
@@ -271,13 +266,14 @@ int warden_new(const struct warden_opts *o, struct warden **ret, struct err *e)
 		sweep_groups(&w->env, 0);
 		r = w->env.rootless ? err_set(e, ERR_UNSUPPORTED, -EPERM, "a pool needs root") :
 				      pool_new(&w->env, o->pool, &w->pool, e);
-		if (r < 0) {
-			warden_free(w);
-			return r;
-		}
+		if (r < 0)
+			goto fail;
 	}
 	*ret = w;
 	return 0;
+fail:
+	warden_free(w);
+	return r;
 }
 
 void warden_free(struct warden *w)
@@ -357,7 +353,7 @@ static int take_blank(struct warden *w, const struct sandbox_spec *spec, struct 
 	/* A sandbox with a device of its own does not come from the pool either. */
 	else if (w->pool && !w->start.devices) {
 		r = pool_take(w->pool, spec, ret, e);
-		if (r < 0 || !pool_limits_lifted(&ret->blank, &want))
+		if (r < 0 || !pool_limits_lifted(&ret->blank.ground, &want))
 			return r;
 		pool_give_up(w->pool, ret);
 	}
@@ -486,7 +482,7 @@ static int make(struct warden *w, const struct sandbox_spec *spec, struct warden
 /* What its devices are; they are the caller's to free. */
 static int find_devices(struct warden *w, const struct sandbox_spec *spec, struct device_plan **ret, struct err *e)
 {
-	const struct devices_from from = { w->env.devices_program, w->env.cdi, !strcmp(spec->image, "host"),
+	const struct devices_from from = { w->env.program[ENV_DEVICES], w->env.cdi, !strcmp(spec->image, "host"),
 					   w->env.rootless };
 	int r = 0;
 

@@ -147,12 +147,13 @@ bool warden_layer_next(struct warden *w, const char *id, struct layer_facts *ret
  */
 int warden_disk_next(struct warden *w, const char *id, char *ret, struct err *e);
 int warden_disk_remove(struct warden *w, const char *id, enum disk_end end, struct err *e);
+/* How virtual machines run here, and why, one line. -EAGAIN until the first was asked for. */
+int warden_accel(struct warden *w, bool *ret_kvm, char *why, size_t size);
 /*
- * How virtual machines run here, and why, one line. KNOWN: -EAGAIN until the first was asked for. TRY: finds out, which may take
- * seconds: -EAGAIN until then, call again whenever warden_done_fd() is readable, and warden_done() was asked.
+ * Finds it out, which may take seconds: -EAGAIN until then, call again whenever warden_done_fd() is readable, and warden_done()
+ * was asked.
  */
-enum warden_accel_ask { WARDEN_ACCEL_KNOWN, WARDEN_ACCEL_TRY };
-int warden_accel(struct warden *w, enum warden_accel_ask ask, bool *ret_kvm, char *why, size_t size, struct err *e);
+int warden_accel_try(struct warden *w, bool *ret_kvm, char *why, size_t size, struct err *e);
 /* What the first sandbox that is being made waits for, one line for people; "": nothing that takes long. */
 void warden_doing(struct warden *w, char *ret, size_t size);
 /* Readable when warden_done() has something; -1: never. */

@@ -2,6 +2,7 @@
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "engine/blank/persist.h"
 #include "layers/settle.h"
@@ -15,9 +16,7 @@
 static void sealing_free(struct warden *w, struct sealing *x)
 {
 	layers_drop(w->layers, x->layer, x->layers);
-	*x->prev = x->next;
-	if (x->next)
-		x->next->prev = x->prev;
+	LIST_REMOVE(x);
 	free(x);
 }
 
@@ -115,8 +114,7 @@ static int no_layers(struct err *e)
 
 int sealing_check(struct warden *w, const struct sandbox_spec *spec, struct err *e)
 {
-	int r = w->layers ? layers_check(w->layers, spec, e) :
-			    err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "this warden has no layers");
+	int r = w->layers ? layers_check(w->layers, spec, e) : no_layers(e);
 
 	if (r == 0 && !layers_good(w->layers, spec))
 		r = err_set(e, ERR_REFUSED, -EAGAIN,
@@ -154,7 +152,7 @@ static int source_memory(struct warden *w, struct warden_sandbox *s, struct seal
 	if (table < 0)
 		return err_sys(e, ERR_INTERNAL, table, "take the agent's table");
 	from->table = table;
-	from->program = w->env.dump;
+	from->program = w->env.program[ENV_DUMP];
 	from->limit = s->memory;
 	from->pidfd = s->blank.pidfd;
 	from->pid = s->blank.pid;
@@ -270,11 +268,8 @@ int warden_seal(struct warden *w, struct warden_sandbox *s, const char *id, uint
 	x->layers = s->layers;
 	memcpy(x->layer, s->layer, sizeof(x->layer));
 	layers_hold(w->layers, x->layer, x->layers);
-	x->next = w->sealings;
-	x->prev = &w->sealings;
-	if (x->next)
-		x->next->prev = &x->next;
-	w->sealings = s->sealing = x;
+	LIST_ADD(&w->sealings, x);
+	s->sealing = x;
 	return 0;
 }
 

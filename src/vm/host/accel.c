@@ -34,8 +34,8 @@ static void remember(enum vm_accel accel, const char *why)
 
 	if (!x)
 		return;
-	x->found = accel == VM_KVM;
-	snprintf(x->path, sizeof(x->path), "%s", why);
+	x->made.found = accel == VM_KVM;
+	snprintf(x->given.path, sizeof(x->given.path), "%s", why);
 	vm_work_do(x);
 	vm_work_free(x);
 }
@@ -120,11 +120,11 @@ int vm_accel_decide(struct warden *w, struct err *e)
 		if (!known)
 			return -ENOMEM;
 		r = vm_work_do(known);
-		if (r == 0 && !known->found) {
-			settle(v, VM_TCG, known->e.msg);
+		if (r == 0 && !known->made.found) {
+			settle(v, VM_TCG, known->made.e.msg);
 		} else {
 			kvm_try(&t);
-			decide_auto(w, &t, r == 0 ? known->e.msg : NULL);
+			decide_auto(w, &t, r == 0 ? known->made.e.msg : NULL);
 		}
 		vm_work_free(known);
 		return 0;
@@ -222,11 +222,6 @@ void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err 
 	}
 }
 
-void vm_accel_ran(struct warden *w, const struct machine *m)
-{
-	w->vms->kvm_ran = w->vms->kvm_ran || m->accel == VM_KVM;
-}
-
 void vm_accel_blame(struct warden *w, const struct vm_template *t)
 {
 	struct vms *v = w->vms;
@@ -246,19 +241,8 @@ void vm_accel_blame(struct warden *w, const struct vm_template *t)
 	remember(VM_TCG, v->no_kvm);
 }
 
-int warden_accel(struct warden *w, enum warden_accel_ask ask, bool *ret_kvm, char *why, size_t size, struct err *e)
+int warden_accel(struct warden *w, bool *ret_kvm, char *why, size_t size)
 {
-	int r = 0;
-
-	if (ask == WARDEN_ACCEL_TRY) {
-		r = vm_ready(e);
-		if (r == 0)
-			r = vm_open(w, e);
-		if (r == 0)
-			r = vm_accel_decide(w, e);
-	}
-	if (r < 0)
-		return r;
 	if (!w->vms || !w->vms->accel)
 		return -EAGAIN;
 	*ret_kvm = w->vms->accel == VM_KVM;

@@ -291,14 +291,6 @@ int vm_seal_begin(struct warden *w, struct warden_sandbox *s, struct seal_source
 	return 0;
 }
 
-static bool has(const struct seal_source *from, uint32_t number)
-{
-	for (uint32_t i = 0; i < from->disks; i++)
-		if (from->disk[i].number == number)
-			return true;
-	return false;
-}
-
 void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source *from, const struct seal *seal)
 {
 	struct epoll_event in = { .events = EPOLLIN, .data.ptr = s->vm };
@@ -333,7 +325,11 @@ void vm_seal_end(struct warden *w, struct warden_sandbox *s, struct seal_source 
 	if (write_down(w, m) < 0)
 		log_error("slot %u: its record does not contain its newest disk", s->blank.slot);
 	for (unsigned i = 0; i < nwas; i++) {
-		if (!has(from, was[i].number))
+		uint32_t k = 0;
+
+		while (k < from->disks && from->disk[k].number != was[i].number)
+			k++;
+		if (k == from->disks)
 			remove_disk(w, s, was[i].number);
 		seal_disk_done(&was[i]);
 	}

@@ -71,8 +71,8 @@ static void one_open(struct one *x)
 	x->v.timer = -1; /* it never expires */
 	x->w.env.layers = folder(x, "layers");
 	must(wt_program("cloche-layers", program, sizeof(program)));
-	x->w.env.layers_program = open(program, O_PATH | O_CLOEXEC);
-	x->w.children = layer_children_new(x->w.env.layers_program, x->w.env.layers);
+	x->w.env.program[ENV_LAYERS] = open(program, O_PATH | O_CLOEXEC);
+	x->w.children = layer_children_new(x->w.env.program[ENV_LAYERS], x->w.env.layers);
 	CHECK_EQ(workers_new(2, &x->w.workers, &e), 0);
 	CHECK_EQ(layers_new(x->w.env.layers, x->w.workers, &x->w.layers, &e), 0);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
@@ -104,7 +104,7 @@ static void one_close(struct one *x)
 	workers_free(x->w.workers);
 	seal_free(x->w.retired);
 	layer_children_free(x->w.children);
-	fd_close(x->w.env.layers_program);
+	fd_close(x->w.env.program[ENV_LAYERS]);
 	layers_free(x->w.layers);
 	fd_close(x->v.dir);
 	fd_close(x->v.epoll);

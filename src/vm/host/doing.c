@@ -1,4 +1,7 @@
-/* Describes what a machine in the making waits for: the first one of an image, or of its kind, takes long. */
+/*
+ * What only programs with a warden of their own ask: whether KVM works here, and what a machine in the making waits for. The
+ * first one of an image, or of its kind, takes long.
+ */
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "vm/host/host.h"
@@ -83,4 +86,15 @@ void warden_doing(struct warden *w, char *ret, size_t size)
 			vm_doing(m, ret, size);
 			return;
 		}
+}
+
+int warden_accel_try(struct warden *w, bool *ret_kvm, char *why, size_t size, struct err *e)
+{
+	int r = vm_ready(e);
+
+	if (r == 0)
+		r = vm_open(w, e);
+	if (r == 0)
+		r = vm_accel_decide(w, e);
+	return r < 0 ? r : warden_accel(w, ret_kvm, why, size);
 }

@@ -29,19 +29,19 @@ static void picture_worked(struct warden *w, struct vm_work *x)
 		return;
 	}
 	p->work = NULL;
-	p->looked = x->result < 0 ? 0 : clock_mono_ns();
-	if (x->result == 0) {
+	p->looked = x->made.result < 0 ? 0 : clock_mono_ns();
+	if (x->made.result == 0) {
 		fd_close(p->root);
 		fd_close(p->usr);
-		p->root = TAKE_FD(x->root);
-		p->usr = TAKE_FD(x->usr);
+		p->root = TAKE_FD(x->fd[VM_FILE_ROOT]);
+		p->usr = TAKE_FD(x->fd[VM_FILE_USR]);
 		if (!p->layered)
-			memcpy(p->root_id, x->root_id, sizeof(p->root_id));
-		memcpy(p->usr_id, x->usr_id, sizeof(p->usr_id));
+			memcpy(p->root_id, x->made.root_id, sizeof(p->root_id));
+		memcpy(p->usr_id, x->made.usr_id, sizeof(p->usr_id));
 	}
 	for (struct machine *m = w->vms->machines; m; m = next) {
-		struct err e = x->e;
-		int r = x->result;
+		struct err e = x->made.e;
+		int r = x->made.result;
 
 		next = m->next;
 		if (m->picture != p || m->stage != VM_LOOKS || m->finished)
@@ -57,8 +57,8 @@ static void picture_worked(struct warden *w, struct vm_work *x)
 static void machine_worked(struct warden *w, struct vm_work *x)
 {
 	struct machine *m = x->machine;
-	struct err e = x->e;
-	int r = x->result;
+	struct err e = x->made.e;
+	int r = x->made.result;
 
 	if (!m) {
 		vm_work_free(x);
@@ -68,11 +68,11 @@ static void machine_worked(struct warden *w, struct vm_work *x)
 	if (r == 0 && x->task == VM_FLATTEN) {
 		const struct warden_sandbox *s = m->sandbox;
 
-		m->ram = sys_fcntl(x->ram, F_DUPFD_CLOEXEC, 3);
+		m->ram = sys_fcntl(x->fd[VM_FILE_RAM], F_DUPFD_CLOEXEC, 3);
 		if (m->ram < 0)
 			r = err_sys(&e, ERR_EXHAUSTED, m->ram, "open the memory of a virtual machine");
 		else if (vm_flat_find(w->vms, s->layer[s->layers - 1]) < 0)
-			vm_flat_put(w->vms, s->layer[s->layers - 1], TAKE_FD(x->ram));
+			vm_flat_put(w->vms, s->layer[s->layers - 1], TAKE_FD(x->fd[VM_FILE_RAM]));
 		if (r == 0)
 			vm_go_on(w, m);
 	} else if (r == 0) {
@@ -93,7 +93,7 @@ void vm_worked(struct warden *w, struct work *work)
 
 	if (x->picture || x->task == VM_PICTURE)
 		picture_worked(w, x);
-	else if (x->task == VM_FLATTEN || (x->task == VM_NEW && !x->template_wanted))
+	else if (x->task == VM_FLATTEN || (x->task == VM_NEW && !x->given.template_wanted))
 		machine_worked(w, x);
 	else
 		vm_template_worked(w, x);
@@ -221,7 +221,7 @@ static void listen_to(struct warden *w, struct machine *m)
 	} else if (in.type == VM_TEMPLATED && m->stage == VM_LOADS && m->role == VM_TEMPLATE) {
 		vm_template_booted(w, m->template, m);
 	} else if (in.type == VM_UP && m->stage == VM_GOES) {
-		vm_accel_ran(w, m);
+		w->vms->kvm_ran |= m->accel == VM_KVM;
 		up(w, m, &in.up);
 	} else if (in.type == VM_FAILED && m->stage != VM_RUNS) {
 		failed(w, m, &in.failed);

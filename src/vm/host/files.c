@@ -9,16 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CACHE "/var/cache/cloche"
-
 int vm_file(const char *name, char *buf, size_t size, struct err *e)
 {
 	char below[64];
 
 	snprintf(below, sizeof(below), "vm/%s", name);
 	if (program_file(below, R_OK, buf, size))
-		return 0;
-	if ((size_t)snprintf(buf, size, "%s/vm/%s", CLOCHE_LIBEXEC, name) < size && access(buf, R_OK) == 0)
 		return 0;
 	return err_advise(e, ERR_UNSUPPORTED, -ENOENT,
 			  "run `cloche image vm-kernel` (in the tree: `make vm-kernel`), or use isolation container",
@@ -63,39 +59,30 @@ int vm_ready(struct err *e)
 int vm_add_identity(struct sha256 *s, const char *path, struct err *e)
 {
 	struct stat st;
-	uint64_t facts[7];
 
 	if (stat(path, &st) < 0)
 		return err_sys(e, ERR_UNSUPPORTED, -errno, "%s", path);
-	facts[0] = st.st_dev;
-	facts[1] = st.st_ino;
-	facts[2] = (uint64_t)st.st_size;
-	facts[3] = (uint64_t)st.st_mtim.tv_sec;
-	facts[4] = (uint64_t)st.st_mtim.tv_nsec;
-	facts[5] = (uint64_t)st.st_ctim.tv_sec;
-	facts[6] = (uint64_t)st.st_ctim.tv_nsec;
 	sha256_add(s, path, strlen(path) + 1);
-	sha256_add(s, facts, sizeof(facts));
+	sha256_add(s,
+		   (const uint64_t[]){ st.st_dev, st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
+				       (uint64_t)st.st_mtim.tv_nsec, (uint64_t)st.st_ctim.tv_sec,
+				       (uint64_t)st.st_ctim.tv_nsec },
+		   7 * sizeof(uint64_t));
 	return 0;
 }
 
 int vm_identity(uint8_t ret[SHA256_SIZE], struct err *e)
 {
-	static const char *const files[] = { "kernel", "modules.cpio" };
-	static const char *const programs[] = { "cloche-guest", "cloche-agent", "cloche-layers", "cloche-vmm" };
+	static const char *const names[] = { "kernel",	     "modules.cpio",  "cloche-guest",
+					     "cloche-agent", "cloche-layers", "cloche-vmm" };
 	char path[512];
 	struct sha256 s;
 	int r;
 
 	sha256_init(&s);
 	r = vm_add_identity(&s, QEMU_PROGRAM, e);
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++) {
-		r = vm_file(files[i], path, sizeof(path), e);
-		if (r == 0)
-			r = vm_add_identity(&s, path, e);
-	}
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(programs); i++) {
-		r = program_path(programs[i], path, sizeof(path), e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(names); i++) {
+		r = (i < 2 ? vm_file : program_path)(names[i], path, sizeof(path), e);
 		if (r == 0)
 			r = vm_add_identity(&s, path, e);
 	}
@@ -106,11 +93,10 @@ int vm_identity(uint8_t ret[SHA256_SIZE], struct err *e)
 
 int vm_cache_open(char *folder, size_t size, struct err *e)
 {
-	const char *own = getenv("CLOCHE_CACHE");
-	int fd, r;
+	int fd, r = program_cache("/vm", folder, size, e);
 
-	if ((size_t)snprintf(folder, size, "%s/vm", own && own[0] == '/' ? own : CACHE) >= size)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "cache folder: the path is too long");
+	if (r < 0)
+		return r;
 	r = sys_mkdirat(AT_FDCWD, folder, 0700);
 	if (r < 0 && r != -EEXIST)
 		return err_sys(e, ERR_INTERNAL, r, "make %s", folder);

@@ -42,10 +42,24 @@ enum vm_stage {
 
 struct vm_work;
 
+/* Files of templates, and what else tasks have. */
+enum vm_file_of {
+	VM_FILE_ROOT, /* the image: folders as input of a task, erofs files as output */
+	VM_FILE_USR,
+	VM_FILE_META,
+	VM_FILE_RAM,
+	VM_FILE_DISK,
+	VM_FILE_OF_TEMPLATE,
+	VM_FILE_INITRD = VM_FILE_OF_TEMPLATE,
+	/* where the template is made; with VM_PICTURE: the cache, or, for an image of layers (->given.name), the folder of templates */
+	VM_FILE_FOLDER,
+	VM_FILE_DIR, /* the store; stays its owner's */
+	VM_FILE_OF_WORK,
+};
+
 /* An image as erofs, remembered for a while: checking a whole tree takes long. */
 struct vm_picture {
-	struct vm_picture *next;
-	char path[SPEC_PATH]; /* of the folder; or vm_stack_key() */
+	char path[SPEC_PATH]; /* of the folder; or vm_stack_key(); "": the place is free */
 	int root, usr; /* open, or -1 */
 	uint8_t root_id[SHA256_SIZE], usr_id[SHA256_SIZE];
 	uint64_t looked; /* time of the last check, 0: never */
@@ -65,7 +79,7 @@ struct vm_template {
 	bool failed; /* used only by its present users: the next request makes a new one */
 	unsigned users; /* machines that use it */
 	uint64_t used; /* time of the last use */
-	int meta, ram, disk, root, usr; /* -1; ->ram: in memory, sealed */
+	int fd[VM_FILE_OF_TEMPLATE]; /* -1; the memory is sealed */
 	struct vm_work *work;
 	struct warden_sandbox *boots;
 };
@@ -77,6 +91,7 @@ struct vm_flat {
 	uint64_t used;
 };
 #define VM_FLATS 4
+#define VM_PICTURES 32U
 
 struct machine {
 	struct machine *next, **prev;
@@ -122,13 +137,13 @@ struct vms {
 	int epoll, timer;
 	struct machine *machines;
 	struct vm_template *templates;
-	struct vm_picture *pictures;
+	struct vm_picture picture[VM_PICTURES];
 	struct vm_flat flat[VM_FLATS];
 	uint64_t swept;
 	enum vm_accel accel; /* for new machines; 0: not decided yet */
 	char accel_why[160]; /* why ->accel was chosen */
 	char no_kvm[160]; /* why an emulated template is tried */
-	bool kvm_ran; /* a machine came up with KVM */
+	bool kvm_ran; /* a machine came up with KVM: so KVM works, whatever happens to another one */
 	struct machine *trial; /* the machine of the trial boot */
 	struct vm_picture blank; /* the trial's image */
 	unsigned stored; /* templates since the last sweep */
@@ -148,36 +163,39 @@ enum vm_task {
 	VM_KNOWN, /* loads whether KVM works here (verdict.h): ->found, and why in ->e; -ENOENT: it is not known */
 	VM_REMEMBER, /* stores ->found and why, which is in ->path */
 };
+/* What a task is given, and what it has made: without descriptors, as they are sent. No padding. */
+struct vm_given {
+	uint64_t memory, size, inodes;
+	uint64_t template_wanted;
+	char path[SPEC_PATH];
+	char cache[400]; /* path of VM_FILE_FOLDER */
+	char name[VM_KEY_NAME], part[VM_KEY_NAME + 24];
+};
+struct vm_made {
+	int32_t result;
+	uint32_t found; /* another process has made it meanwhile; it is open */
+	uint8_t root_id[SHA256_SIZE], usr_id[SHA256_SIZE], kernel[SHA256_SIZE], initrd_sum[SHA256_SIZE];
+	struct err e;
+	uint32_t none;
+};
 struct vm_work {
 	struct work work;
 	enum vm_task task;
 	struct machine *machine; /* the machine it is for; NULL: none any more */
 	struct vm_template *template;
 	struct vm_picture *picture;
-	int result;
-	struct err e;
 	/* input and output; each task uses some of them */
-	int dir; /* the store; stays its owner's */
-	char path[SPEC_PATH];
-	char name[VM_KEY_NAME], part[VM_KEY_NAME + 24];
-	int root, usr; /* the image: folders as input, erofs files as output */
-	uint8_t root_id[SHA256_SIZE], usr_id[SHA256_SIZE];
-	uint64_t memory, size, inodes;
-	int meta, ram, disk, initrd;
-	/* Where the template is made; with VM_PICTURE: the cache, or, for an image of layers (->name), the folder of templates */
-	int folder;
-	char cache[400]; /* path of ->folder */
-	bool template_wanted;
-	bool found; /* another process has made it meanwhile; it is open */
+	struct vm_given given;
+	struct vm_made made;
+	int fd[VM_FILE_OF_WORK];
 	struct vm_pace pace;
 	bool held; /* between two tasks: owned by the template, not by a worker */
-	uint8_t kernel[SHA256_SIZE], initrd_sum[SHA256_SIZE];
 	int pages[SPEC_LAYERS];
 	unsigned npages;
 };
 /* ->work.run has cloche-vm-files do the task, and waits for it. */
 struct vm_work *vm_work_new(enum vm_task task, struct err *e);
-/* Has the task done at once, for tasks that take a moment. Returns ->result. */
+/* Has the task done at once, for tasks that take a moment. Returns ->made.result. */
 int vm_work_do(struct vm_work *x);
 /* Whether the locked folder still has its name, and was not replaced or removed by another process. */
 bool vm_work_is_part(const struct vm_work *x);
@@ -232,8 +250,6 @@ int vm_accel_fits(const struct warden *w, enum vm_accel accel, struct err *e);
  * except those with layers, wait for an emulated template now.
  */
 void vm_accel_instead(struct warden *w, struct vm_template *t, const struct err *e);
-/* A machine has come up. If it uses KVM, KVM works, whatever happens to another one. */
-void vm_accel_ran(struct warden *w, const struct machine *m);
 /*
  * @t came up. If it is such an emulated one, and no machine ever came up with KVM, KVM is to blame and is not used any
  * more.

@@ -290,7 +290,7 @@ TEST(kvm_that_a_machine_came_up_with_is_not_given_up_for_one_that_did_not)
 	CHECK_EQ(store(&w, &v), 0);
 	CHECK(mkdtemp(folder) && setenv("CLOCHE_CACHE", folder, 1) == 0);
 	v.accel = VM_KVM;
-	vm_accel_ran(&w, &m);
+	v.kvm_ran |= m.accel == VM_KVM;
 	vm_accel_blame(&w, &t);
 	CHECK_EQ(v.accel, VM_KVM);
 	v.kvm_ran = false;
@@ -323,10 +323,10 @@ TEST(who_wants_a_template_that_somebody_makes_waits_and_takes_that)
 	put_folder(v.dir, "t-1.part", 1);
 	theirs = sys_openat(v.dir, "t-1.part", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	CHECK_EQ(flock(theirs, LOCK_EX | LOCK_NB), 0);
-	x->dir = v.dir;
-	x->template_wanted = true;
-	snprintf(x->name, sizeof(x->name), "t-1");
-	snprintf(x->part, sizeof(x->part), "t-1.part");
+	x->fd[VM_FILE_DIR] = v.dir;
+	x->given.template_wanted = true;
+	snprintf(x->given.name, sizeof(x->given.name), "t-1");
+	snprintf(x->given.part, sizeof(x->given.part), "t-1.part");
 	CHECK_EQ(pthread_create(&thread, NULL, do_work, x), 0);
 	while (__atomic_load_n(&x->pace.step, __ATOMIC_RELAXED) != VM_STEP_OTHER)
 		nanosleep(&nap, NULL);
@@ -337,8 +337,8 @@ TEST(who_wants_a_template_that_somebody_makes_waits_and_takes_that)
 	CHECK_EQ(renameat(v.dir, "t-1.part", v.dir, "t-1"), 0);
 	fd_close(TAKE_FD(theirs));
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(x->result, 0);
-	CHECK(x->found && x->meta >= 0 && x->ram >= 0 && x->disk >= 0);
+	CHECK_EQ(x->made.result, 0);
+	CHECK(x->made.found && x->fd[VM_FILE_META] >= 0 && x->fd[VM_FILE_RAM] >= 0 && x->fd[VM_FILE_DISK] >= 0);
 	CHECK(!there(&v, "t-1.part"));
 	x->work.end(&x->work);
 	CHECK(there(&v, "t-1"));
@@ -361,23 +361,23 @@ TEST(who_comes_second_with_a_template_takes_all_of_the_first)
 	put_file(theirs, "ram", "theirs");
 	put_file(theirs, "disk", "theirs");
 	put_file(theirs, "root.erofs", "theirs");
-	x->dir = v.dir;
-	snprintf(x->name, sizeof(x->name), "t-1");
-	snprintf(x->part, sizeof(x->part), "t-1.1.part");
-	put_folder(v.dir, x->part, 1);
-	x->folder = sys_openat(v.dir, x->part, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	x->disk = sys_openat(x->folder, "disk", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	x->root = file();
-	x->meta = sys_memfd_create("meta", MFD_CLOEXEC);
-	x->ram = sys_memfd_create("ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	CHECK_EQ(fd_write_all(x->meta, "ours", 4), 0);
-	CHECK_EQ(fd_write_all(x->ram, "ours", 4), 0);
+	x->fd[VM_FILE_DIR] = v.dir;
+	snprintf(x->given.name, sizeof(x->given.name), "t-1");
+	snprintf(x->given.part, sizeof(x->given.part), "t-1.1.part");
+	put_folder(v.dir, x->given.part, 1);
+	x->fd[VM_FILE_FOLDER] = sys_openat(v.dir, x->given.part, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	x->fd[VM_FILE_DISK] = sys_openat(x->fd[VM_FILE_FOLDER], "disk", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	x->fd[VM_FILE_ROOT] = file();
+	x->fd[VM_FILE_META] = sys_memfd_create("meta", MFD_CLOEXEC);
+	x->fd[VM_FILE_RAM] = sys_memfd_create("ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	CHECK_EQ(fd_write_all(x->fd[VM_FILE_META], "ours", 4), 0);
+	CHECK_EQ(fd_write_all(x->fd[VM_FILE_RAM], "ours", 4), 0);
 	x->work.run(&x->work);
-	CHECK_EQ(x->result, 0);
-	CHECK_EQ(pread(x->ram, text, sizeof(text) - 1, 0), 6);
+	CHECK_EQ(x->made.result, 0);
+	CHECK_EQ(pread(x->fd[VM_FILE_RAM], text, sizeof(text) - 1, 0), 6);
 	CHECK_STR(text, "theirs");
-	CHECK_EQ(pread(x->meta, text, sizeof(text) - 1, 0), 6);
-	CHECK(!there(&v, x->part));
+	CHECK_EQ(pread(x->fd[VM_FILE_META], text, sizeof(text) - 1, 0), 6);
+	CHECK(!there(&v, x->given.part));
 	vm_work_free(x);
 	store_end(&v);
 }
@@ -484,8 +484,7 @@ TEST(who_ends_in_the_middle_of_a_seal_leaves_no_disk)
 
 TEST(a_tenant_that_varies_its_machines_has_few_templates_at_a_time)
 {
-	struct vm_template *t[8],
-		other = { .tenant = 8, .state = VM_T_READY, .meta = -1, .ram = -1, .disk = -1, .root = -1, .usr = -1 };
+	struct vm_template *t[8], other = { .tenant = 8, .state = VM_T_READY, .fd = { -1, -1, -1, -1, -1 } };
 	uint8_t key[SHA256_SIZE] = "key";
 	static struct lone x;
 	struct vm_work busy = { 0 };

@@ -46,11 +46,7 @@ void vm_machine_free(struct machine *m)
 		return;
 	if (m->stat)
 		munmap((void *)(uintptr_t)m->stat, 4096);
-	fd_close(m->side);
-	fd_close(m->sock);
-	fd_close(m->log);
-	fd_close(m->page);
-	fd_close(m->ram);
+	fd_close_many((int[]){ m->side, m->sock, m->log, m->page, m->ram }, 5);
 	for (unsigned i = 0; i < VM_OWN_MAX; i++)
 		seal_disk_done(&m->own[i]);
 	free(m);
@@ -188,8 +184,7 @@ int vm_jail(struct warden *w, struct machine *m, struct err *e)
 		r = sys_pipe2(log, O_CLOEXEC | O_NONBLOCK);
 	if (r == 0)
 		r = start_vmm(m->sandbox->blank.sock, side[1], log[1]);
-	fd_close(side[1]);
-	fd_close(log[1]);
+	fd_close_many((int[]){ side[1], log[1] }, 2);
 	m->side = side[0];
 	m->log = log[0];
 	return r < 0 ? err_sys(e, ERR_LOST, r, "start cloche-vmm") : 0;
@@ -238,21 +233,21 @@ int vm_start_template(struct warden *w, struct machine *m, const struct vm_work 
 	fds[n++] = m->page;
 	if (m->role == VM_TEMPLATE) {
 		msg.start.fds |= VM_FD_META | VM_FD_RAM;
-		fds[n++] = x->meta;
-		fds[n++] = x->ram;
+		fds[n++] = x->fd[VM_FILE_META];
+		fds[n++] = x->fd[VM_FILE_RAM];
 		memcpy(msg.start.what.key, m->template->key, SHA256_SIZE);
-		memcpy(msg.start.what.kernel, x->kernel, SHA256_SIZE);
-		memcpy(msg.start.what.initrd, x->initrd_sum, SHA256_SIZE);
+		memcpy(msg.start.what.kernel, x->made.kernel, SHA256_SIZE);
+		memcpy(msg.start.what.initrd, x->made.initrd_sum, SHA256_SIZE);
 		memcpy(msg.start.what.root, p->root_id, SHA256_SIZE);
 		memcpy(msg.start.what.usr, p->usr_id, SHA256_SIZE);
 	}
-	fds[n++] = x->initrd;
+	fds[n++] = x->fd[VM_FILE_INITRD];
 	fds[n++] = p->root;
 	if (p->usr >= 0) {
 		msg.start.fds |= VM_FD_USR;
 		fds[n++] = p->usr;
 	}
-	fds[n++] = x->disk;
+	fds[n++] = x->fd[VM_FILE_DISK];
 	return say_start(w, m, &msg, fds, n, e);
 }
 
@@ -267,7 +262,7 @@ static int chain(struct warden *w, struct machine *m, int *fds, unsigned max, st
 		r = vm_layer_disks(w, s->layer + s->vm->stack, vm_disks(s), fds + 1, max - 2, e);
 	if (r < 0)
 		return r;
-	fds[0] = m->template->disk;
+	fds[0] = m->template->fd[VM_FILE_DISK];
 	below = (unsigned)r + 1;
 	r = vm_own_first(w, m, below, e);
 	if (r < 0) {
@@ -288,10 +283,10 @@ int vm_start_clone(struct warden *w, struct machine *m, int meta, int ram, struc
 	fds[n++] = m->page;
 	fds[n++] = meta;
 	fds[n++] = ram;
-	fds[n++] = t->root;
-	if (t->usr >= 0) {
+	fds[n++] = t->fd[VM_FILE_ROOT];
+	if (t->fd[VM_FILE_USR] >= 0) {
 		msg.start.fds |= VM_FD_USR;
-		fds[n++] = t->usr;
+		fds[n++] = t->fd[VM_FILE_USR];
 	}
 	r = chain(w, m, fds + n, VM_CHAIN_MAX, e);
 	if (r < 0)
@@ -348,19 +343,15 @@ int vm_go(struct warden *w, struct machine *m, struct err *e)
 
 void vm_last_words(const struct machine *m, char *ret, size_t size)
 {
-	char text[LOG_MAX + 1], *end, *line;
-	ssize_t n = read(m->log, text, LOG_MAX), more = n;
+	char text[LOG_MAX + 1], next[LOG_MAX], *end, *line;
+	ssize_t n = 0, more = 1;
 	size_t k = 0;
 
 	ret[0] = '\0';
 	/* At most what a pipe holds, even if the writer continues. */
-	for (unsigned i = 0; more > 0 && i < LOG_READS; i++) {
-		char next[LOG_MAX];
-
-		more = read(m->log, next, sizeof(next));
-		if (more > 0)
+	for (unsigned i = 0; more > 0 && i <= LOG_READS; i++)
+		if ((more = read(m->log, next, sizeof(next))) > 0)
 			memcpy(text, next, (size_t)(n = more));
-	}
 	if (n <= 0)
 		return;
 	text[n] = '\0';

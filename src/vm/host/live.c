@@ -2,6 +2,7 @@
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "engine/blank/persist.h"
@@ -145,20 +146,8 @@ int vm_steer(struct warden_sandbox *s, const struct steer_rules *rules, struct e
 int vm_attach(struct warden_sandbox *s, int *ret_sock, struct err *e)
 {
 	const struct vm_msg m = { .version = VM_SIDE_VERSION, .type = VM_ATTACH };
-	int pair[2], r = sys_socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
 
-	if (r < 0)
-		return err_sys(e, ERR_EXHAUSTED, r, "make a socket pair");
-	r = fd_send_now(s->vm->side, &m, sizeof(m), &pair[1], 1);
-	fd_close(pair[1]);
-	if (r == 0) {
-		*ret_sock = pair[0];
-		return 0;
-	}
-	fd_close(pair[0]);
-	if (r == -EAGAIN)
-		return err_set(e, ERR_CONFLICT, r, "too many connections to the sandbox were made while it was paused");
-	return err_sys(e, ERR_LOST, r, "connect to the virtual machine");
+	return persist_attach_by(s->vm->side, &m, sizeof(m), ret_sock, e);
 }
 
 int vm_run_again(struct warden_sandbox *s, struct err *e)
@@ -236,10 +225,6 @@ int vm_adopt(struct warden *w, struct warden_sandbox *s, const struct record *re
 	in.data.ptr = m;
 	if (epoll_ctl(w->vms->epoll, EPOLL_CTL_ADD, m->side, &in) < 0)
 		return err_sys(e, ERR_EXHAUSTED, -errno, "wait for a virtual machine");
-	m->next = w->vms->machines;
-	m->prev = &w->vms->machines;
-	if (m->next)
-		m->next->prev = &m->next;
-	w->vms->machines = m;
+	LIST_ADD(&w->vms->machines, m);
 	return 0;
 }

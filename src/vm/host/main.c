@@ -41,24 +41,25 @@ static int place(struct vm_work *x)
 {
 	int r;
 
-	if (x->task != VM_PICTURE || !x->name[0])
+	if (x->task != VM_PICTURE || !x->given.name[0])
 		return 0;
 	r = sys_unshare(CLONE_NEWNS);
 	if (r == 0)
 		r = mount_tree_private();
 	if (r == 0)
-		r = mount_attach(x->root, PLACE, 0);
+		r = mount_attach(x->fd[VM_FILE_ROOT], PLACE, 0);
 	if (r < 0)
 		return r;
-	fd_close(TAKE_FD(x->root));
-	r = x->root = sys_openat(AT_FDCWD, PLACE, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	fd_close(TAKE_FD(x->fd[VM_FILE_ROOT]));
+	r = x->fd[VM_FILE_ROOT] = sys_openat(AT_FDCWD, PLACE, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	return r < 0 ? r : 0;
 }
 
 static int drop(const struct vm_work *x)
 {
 	const bool files = x->task != VM_FLATTEN;
-	const int dirs[] = { files ? x->dir : -1, x->task == VM_PICTURE || x->task == VM_REMEMBER ? x->folder : -1 };
+	const int dirs[] = { files ? x->fd[VM_FILE_DIR] : -1,
+			     x->task == VM_PICTURE || x->task == VM_REMEMBER ? x->fd[VM_FILE_FOLDER] : -1 };
 	struct confine c = {
 		.keep = files ? 1ULL << CAP_DAC_READ_SEARCH : 0,
 	};
@@ -94,9 +95,7 @@ static void *wait_stop(void *arg)
 
 int main(int argc, char **argv)
 {
-	static struct vm_work x = {
-		.dir = -1, .root = -1, .usr = -1, .meta = -1, .ram = -1, .disk = -1, .initrd = -1, .folder = -1
-	};
+	static struct vm_work x = { .fd = { -1, -1, -1, -1, -1, -1, -1, -1 } };
 	struct vm_task_msg m;
 	int fds[VM_TASK_FDS], r;
 	pthread_t t;
@@ -121,6 +120,6 @@ int main(int argc, char **argv)
 	if (r == 0)
 		vm_task_run(&x);
 	else
-		x.result = err_sys(&x.e, ERR_INTERNAL, r, "cloche-vm-files cannot give up its privileges");
+		x.made.result = err_sys(&x.made.e, ERR_INTERNAL, r, "cloche-vm-files cannot give up its privileges");
 	return fd_send(CONTROL, &m, sizeof(m), fds, vm_task_put(&x, VM_TASK_DONE, &m, fds)) < 0;
 }

@@ -6,6 +6,7 @@
 #include "engine/sandbox/internal.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "vm/host/files.h"
@@ -23,9 +24,17 @@
 #define CLONE_NS (30 * SECOND)
 #define LOOKED_NS (60 * SECOND) /* how long a check of an image is valid, */
 #define AGAIN_NS (20 * SECOND) /* and after which it is repeated in the background */
-#define PICTURES_MAX 32U
 #define READY_KINDS 4U /* kinds of machines that are kept prebuilt for one tenant */
 #define SELDOM 15 /* seconds between ticks */
+
+static void picture_clear(struct vms *v, struct vm_picture *p)
+{
+	for (struct machine *m = v->machines; m; m = m->next)
+		m->picture = m->picture == p ? NULL : m->picture;
+	fd_close(p->root);
+	fd_close(p->usr);
+	*p = (struct vm_picture){ .root = -1, .usr = -1 };
+}
 
 int vm_open(struct warden *w, struct err *e)
 {
@@ -43,6 +52,8 @@ int vm_open(struct warden *w, struct err *e)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for machines");
 	for (unsigned i = 0; i < VM_FLATS; i++)
 		v->flat[i].ram = -1;
+	for (unsigned i = 0; i < VM_PICTURES; i++)
+		v->picture[i].root = v->picture[i].usr = -1;
 	v->blank.root = v->blank.usr = -1;
 	v->epoll = epoll_create1(EPOLL_CLOEXEC);
 	v->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -74,18 +85,11 @@ void vm_free(struct warden *w)
 
 	if (!v)
 		return;
-	for (struct vm_picture *p = v->pictures, *next; p; p = next) {
-		next = p->next;
-		fd_close(p->root);
-		fd_close(p->usr);
-		free(p);
-	}
+	for (unsigned i = 0; i < VM_PICTURES; i++)
+		picture_clear(v, &v->picture[i]);
 	for (unsigned i = 0; i < VM_FLATS; i++)
 		fd_close(v->flat[i].ram);
-	fd_close(v->blank.root);
-	fd_close(v->dir);
-	fd_close(v->epoll);
-	fd_close(v->timer);
+	fd_close_many((int[]){ v->blank.root, v->dir, v->epoll, v->timer }, 4);
 	free(v);
 	w->vms = NULL;
 }
@@ -105,28 +109,14 @@ void vm_tick(struct vms *v)
 	timerfd_settime(v->timer, 0, &t, NULL);
 }
 
-static void list(struct vms *v, struct machine *m)
-{
-	if (m->prev)
-		return;
-	m->next = v->machines;
-	m->prev = &v->machines;
-	if (m->next)
-		m->next->prev = &m->next;
-	v->machines = m;
-}
-
 void vm_leave(struct warden *w, struct warden_sandbox *s)
 {
 	struct machine *m = TAKE_PTR(s->vm);
 
 	if (!m)
 		return;
-	if (m->prev) {
-		*m->prev = m->next;
-		if (m->next)
-			m->next->prev = m->prev;
-	}
+	if (m->prev)
+		LIST_REMOVE(m);
 	if (m->work)
 		m->work->machine = NULL;
 	if (m->side >= 0 && w->vms)
@@ -156,9 +146,9 @@ void vm_close(struct warden *w)
 	vm_templates_end(w->vms);
 	for (struct machine *m = w->vms->machines; m; m = m->next)
 		m->template = NULL;
-	for (struct vm_picture *p = w->vms->pictures; p; p = p->next)
-		if (p->work)
-			p->work->picture = NULL;
+	for (unsigned i = 0; i < VM_PICTURES; i++)
+		if (w->vms->picture[i].work)
+			w->vms->picture[i].work->picture = NULL;
 }
 
 void vm_fail(struct warden *w, struct machine *m, int r, const struct err *e)
@@ -190,7 +180,8 @@ void vm_loads(struct warden *w, struct machine *m, uint64_t ns)
 {
 	struct epoll_event in = { .events = EPOLLIN, .data.ptr = m };
 
-	list(w->vms, m);
+	if (!m->prev)
+		LIST_ADD(&w->vms->machines, m);
 	m->stage = VM_LOADS;
 	m->until = clock_mono_ns() + ns;
 	epoll_ctl(w->vms->epoll, EPOLL_CTL_ADD, m->side, &in);
@@ -208,69 +199,35 @@ static bool picture_used(const struct vms *v, const struct vm_picture *p)
 	return p->work != NULL;
 }
 
-static void picture_free(struct vms *v, struct vm_picture *p)
-{
-	for (struct machine *m = v->machines; m; m = m->next)
-		m->picture = m->picture == p ? NULL : m->picture;
-	fd_close(p->root);
-	fd_close(p->usr);
-	free(p);
-}
-
-/* Forgets the picture with the oldest check: requests may name any number of images, even missing ones. */
-static bool picture_forget(struct vms *v)
-{
-	struct vm_picture **oldest = NULL, *p;
-
-	for (struct vm_picture **at = &v->pictures; *at; at = &(*at)->next)
-		if (!picture_used(v, *at) && (!oldest || (*at)->looked < (*oldest)->looked))
-			oldest = at;
-	if (!oldest)
-		return false;
-	p = *oldest;
-	*oldest = p->next;
-	picture_free(v, p);
-	return true;
-}
-
+/* An unknown image takes the place with the oldest check: requests may name any number of them, even missing ones. */
 static struct vm_picture *picture_get(struct warden *w, const char *path, struct err *e)
 {
 	struct vms *v = w->vms;
-	struct vm_picture *p;
-	unsigned n = 0;
+	struct vm_picture *oldest = NULL;
 
-	for (p = v->pictures; p; p = p->next, n++)
+	for (unsigned i = 0; i < VM_PICTURES; i++) {
+		struct vm_picture *p = &v->picture[i];
+
 		if (!strcmp(p->path, path))
 			return p;
-	if (n >= PICTURES_MAX && !picture_forget(v)) {
-		err_set(e, ERR_EXHAUSTED, -EAGAIN, "virtual machines of too many images are starting");
-		err_remedy(e, "try again in a moment");
+		if (!picture_used(v, p) && (!oldest || p->looked < oldest->looked))
+			oldest = p;
+	}
+	if (!oldest) {
+		err_advise(e, ERR_EXHAUSTED, -EAGAIN, "try again in a moment",
+			   "virtual machines of too many images are starting");
 		return NULL;
 	}
-	p = calloc(1, sizeof(*p));
-	if (!p) {
-		err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
-		return NULL;
-	}
-	p->root = p->usr = -1;
-	snprintf(p->path, sizeof(p->path), "%s", path);
-	p->next = v->pictures;
-	v->pictures = p;
-	return p;
+	picture_clear(v, oldest);
+	snprintf(oldest->path, sizeof(oldest->path), "%s", path);
+	return oldest;
 }
 
 void vm_picture_drop(struct warden *w, const char *key)
 {
-	struct vms *v = w->vms;
-	struct vm_picture **at = &v->pictures, *p;
-
-	while (*at && strcmp((*at)->path, key))
-		at = &(*at)->next;
-	p = *at;
-	if (!p || picture_used(v, p))
-		return;
-	*at = p->next;
-	picture_free(v, p);
+	for (unsigned i = 0; i < VM_PICTURES; i++)
+		if (!strcmp(w->vms->picture[i].path, key) && !picture_used(w->vms, &w->vms->picture[i]))
+			picture_clear(w->vms, &w->vms->picture[i]);
 }
 
 /* Looks at the image of @m. */
@@ -289,21 +246,21 @@ static int picture_look(struct warden *w, const struct machine *m, struct err *e
 	if (!strcmp(m->spec.image, SPEC_SCRATCH)) {
 		r = vm_stack_look(w, m->sandbox, x, e);
 		p->layered = true;
-		memcpy(p->root_id, x->root_id, sizeof(p->root_id));
+		memcpy(p->root_id, x->made.root_id, sizeof(p->root_id));
 	} else if (host) {
-		r = x->root = sys_fcntl(w->env.image.root, F_DUPFD_CLOEXEC, 3);
+		r = x->fd[VM_FILE_ROOT] = sys_fcntl(w->env.image.root, F_DUPFD_CLOEXEC, 3);
 		if (r >= 0)
-			r = x->usr = sys_fcntl(w->env.image.usr, F_DUPFD_CLOEXEC, 3);
+			r = x->fd[VM_FILE_USR] = sys_fcntl(w->env.image.usr, F_DUPFD_CLOEXEC, 3);
 		if (r < 0)
 			err_sys(e, ERR_EXHAUSTED, r, "open image 'host'");
 	} else {
-		r = x->root = w->env.policy.image(w->env.policy.arg, p->path, e);
+		r = x->fd[VM_FILE_ROOT] = w->env.policy.image(w->env.policy.arg, p->path, e);
 	}
 	if (r < 0) {
 		vm_work_free(x);
 		return r;
 	}
-	snprintf(x->path, sizeof(x->path), "%s", p->path);
+	snprintf(x->given.path, sizeof(x->given.path), "%s", p->path);
 	x->picture = p;
 	p->work = x;
 	workers_add(w->workers, &x->work);
@@ -320,10 +277,10 @@ int vm_boot_cold(struct warden *w, struct machine *m, struct err *e)
 		return -ENOMEM;
 	m->role = VM_COLD;
 	m->stage = VM_FORMATS;
-	x->dir = w->vms->dir;
+	x->fd[VM_FILE_DIR] = w->vms->dir;
 	x->machine = m;
-	x->size = m->spec.limits.disk;
-	x->inodes = m->spec.limits.inodes;
+	x->given.size = m->spec.limits.disk;
+	x->given.inodes = m->spec.limits.inodes;
 	m->work = x;
 	workers_add(w->workers, &x->work);
 	return 0;
@@ -403,10 +360,10 @@ static int start_flatten(struct warden *w, struct machine *m, struct err *e)
 
 	if (!x)
 		return -ENOMEM;
-	x->memory = m->spec.limits.memory / MIB * MIB;
-	x->ram = sys_fcntl(m->template->ram, F_DUPFD_CLOEXEC, 3);
-	if (x->ram < 0)
-		r = err_sys(e, ERR_EXHAUSTED, x->ram, "open a template's memory");
+	x->given.memory = m->spec.limits.memory / MIB * MIB;
+	x->fd[VM_FILE_RAM] = sys_fcntl(m->template->fd[VM_FILE_RAM], F_DUPFD_CLOEXEC, 3);
+	if (x->fd[VM_FILE_RAM] < 0)
+		r = err_sys(e, ERR_EXHAUSTED, x->fd[VM_FILE_RAM], "open a template's memory");
 	for (uint32_t i = m->stack; r == 0 && i < s->layers; i++) {
 		r = vm_layer_pages(w, s->layer[i], e);
 		if (r >= 0) {
@@ -441,7 +398,7 @@ static int same_ground(const struct machine *m, int meta, struct err *e)
 	int r = meta_head(meta, &mine, e);
 
 	if (r == 0)
-		r = meta_head(m->template->meta, &theirs, e);
+		r = meta_head(m->template->fd[VM_FILE_META], &theirs, e);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts); i++)
 		if (memcmp(parts[i].a, parts[i].b, SHA256_SIZE))
 			r = err_set(e, WHY_MADE_ELSEWHERE, -ESTALE,
@@ -463,7 +420,7 @@ static int load(struct warden *w, struct machine *m, struct err *e)
 		if (r >= 0)
 			r = same_ground(m, meta, e);
 	} else {
-		snprintf(self, sizeof(self), "/proc/self/fd/%d", m->template->meta);
+		snprintf(self, sizeof(self), "/proc/self/fd/%d", m->template->fd[VM_FILE_META]);
 		r = meta = sys_openat(AT_FDCWD, self, O_RDONLY | O_CLOEXEC, 0);
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "open a template");
@@ -471,7 +428,7 @@ static int load(struct warden *w, struct machine *m, struct err *e)
 	if (r >= 0)
 		r = vm_jail(w, m, e);
 	if (r == 0)
-		r = vm_start_clone(w, m, meta, m->ram >= 0 ? m->ram : m->template->ram, e);
+		r = vm_start_clone(w, m, meta, m->ram >= 0 ? m->ram : m->template->fd[VM_FILE_RAM], e);
 	if (r < 0)
 		return r;
 	vm_loads(w, m, CLONE_NS);
@@ -603,7 +560,7 @@ int vm_new_machine(struct warden *w, const struct sandbox_spec *spec, struct war
 	s->vm->accel = w->vms->accel;
 	s->vm->stack = vm_stack(w, s);
 	s->vm->spec.layers = 0;
-	list(w->vms, s->vm);
+	LIST_ADD(&w->vms->machines, s->vm);
 	if (w->layers)
 		layers_hold(w->layers, s->layer, s->layers);
 	*ret = s;

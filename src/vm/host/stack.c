@@ -18,7 +18,6 @@
 #define PREFIX "l-"
 #define SUFFIX ".erofs"
 #define ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
-#define LOWER_TEXT 256 /* as long as the kernel lets an option be */
 #define OLD_SECONDS (30LL * 24 * 3600)
 #define EMPTY "empty" /* in place of a layer's id: an image without any files */
 #define SPARE (64 * MIB) /* room on the disk that is left to others */
@@ -62,36 +61,13 @@ static int open_folder(struct warden *w, const char *layer)
 	return sys_openat(w->env.layers, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 }
 
-static int merge(const int *fds, unsigned n, struct err *e)
-{
-	/* What a layer may hold was made by others: nothing in it leads to another place. */
-	static const struct mount_opt rest[] = { { "source", "overlay" },	 { "xino", "off" },
-						 { "metacopy", "off" },		 { "index", "off" },
-						 { "redirect_dir", "nofollow" }, { NULL, NULL } };
-	struct mount_opt opt[SPEC_LAYERS + ARRAY_LEN(rest)];
-	char one[SPEC_LAYERS][32], joined[LOWER_TEXT];
-	size_t len = 0;
-	int r;
-
-	for (unsigned i = 0; i < n; i++) {
-		snprintf(one[i], sizeof(one[i]), "/proc/self/fd/%d", fds[i]);
-		opt[i] = (struct mount_opt){ "lowerdir+", one[i] };
-		if (len < sizeof(joined))
-			len += (size_t)snprintf(joined + len, sizeof(joined) - len, "%s%s", i ? ":" : "", one[i]);
-	}
-	memcpy(opt + n, rest, sizeof(rest));
-	r = mount_new_err("overlay", opt, ATTRS, e);
-	/* Kernels before 6.5 take all of them as one text. */
-	if (r == -EINVAL && len < sizeof(joined)) {
-		opt[n - 1] = (struct mount_opt){ "lowerdir", joined };
-		r = mount_new_err("overlay", opt + n - 1, ATTRS, e);
-	}
-	return r;
-}
-
 /* A mount of all that the layers of @s show together. */
 static int open_merged(struct warden *w, const struct warden_sandbox *s, struct err *e)
 {
+	/* What a layer may hold was made by others: nothing in it leads to another place. */
+	static const struct mount_opt opts[] = { { "source", "overlay" },	 { "xino", "off" },
+						 { "metacopy", "off" },		 { "index", "off" },
+						 { "redirect_dir", "nofollow" }, { NULL, NULL } };
 	int fds[SPEC_LAYERS], r = 0;
 	unsigned n = 0;
 
@@ -111,7 +87,7 @@ static int open_merged(struct warden *w, const struct warden_sandbox *s, struct 
 		if (r < 0)
 			err_sys(e, ERR_INTERNAL, r, "copy the mount of a layer");
 	} else if (r >= 0) {
-		r = merge(fds, n, e);
+		r = mount_overlay(fds, n, opts, ATTRS, e);
 	}
 	fd_close_many(fds, n);
 	return r < 0 ? err_wrap(e, r, "the layers of the image") : r;
@@ -143,24 +119,24 @@ int vm_stack_look(struct warden *w, const struct warden_sandbox *s, struct vm_wo
 	struct sha256 sum;
 	int r;
 
-	put_name(top ? top : EMPTY, x->name);
-	if (faccessat(w->vms->dir, x->name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
+	put_name(top ? top : EMPTY, x->given.name);
+	if (faccessat(w->vms->dir, x->given.name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
 		r = check_room(w, s, e);
 		if (r < 0)
 			return r;
 	}
-	r = x->root = open_merged(w, s, e);
+	r = x->fd[VM_FILE_ROOT] = open_merged(w, s, e);
 	if (r < 0)
 		return r;
-	r = x->folder = sys_fcntl(w->vms->dir, F_DUPFD_CLOEXEC, 3);
+	r = x->fd[VM_FILE_FOLDER] = sys_fcntl(w->vms->dir, F_DUPFD_CLOEXEC, 3);
 	if (r < 0)
 		return err_sys(e, ERR_EXHAUSTED, r, "open %s", w->vms->path);
-	snprintf(x->cache, sizeof(x->cache), "%s", w->vms->path);
+	snprintf(x->given.cache, sizeof(x->given.cache), "%s", w->vms->path);
 	sha256_init(&sum);
 	sha256_add(&sum, what, sizeof(what));
 	if (top)
 		sha256_add(&sum, layers_find(w->layers, top)->self, SHA256_SIZE);
-	sha256_end(&sum, x->root_id);
+	sha256_end(&sum, x->made.root_id);
 	return 0;
 }
 

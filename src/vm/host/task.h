@@ -8,27 +8,21 @@
 #include "vm/host/host.h"
 
 enum vm_task_kind { VM_TASK_DO = 1, VM_TASK_PACE, VM_TASK_DONE };
-#define VM_TASK_WANTED 1U
-#define VM_TASK_FOUND 2U
-#define VM_TASK_PLACES 8 /* descriptors of struct vm_work; the first is ->dir, which is not sent back */
-#define VM_TASK_FDS (VM_TASK_PLACES + SPEC_LAYERS)
+#define VM_TASK_FDS                                                                                                    \
+	(VM_FILE_OF_WORK + SPEC_LAYERS) /* those of struct vm_work; the folder of templates is not sent back */
 
 struct vm_task_msg {
-	uint64_t kind, task, flags;
+	uint64_t kind, task;
 	uint64_t places, npages; /* bits of the places that have a descriptor; after these come those of pages */
-	uint64_t memory, size, inodes;
 	uint64_t step, bytes; /* with PACE */
-	int64_t result;
-	uint64_t err_what, err_num;
-	uint8_t root_id[SHA256_SIZE], usr_id[SHA256_SIZE], kernel[SHA256_SIZE], initrd_sum[SHA256_SIZE];
-	char path[SPEC_PATH], cache[400], name[VM_KEY_NAME], part[VM_KEY_NAME + 24];
-	char msg[240], remedy[200];
+	struct vm_given given;
+	struct vm_made made;
 };
 
 /* Makes DO or DONE of @x. Returns the number of descriptors in @fds, which stay @x's. */
 size_t vm_task_put(struct vm_work *x, enum vm_task_kind kind, struct vm_task_msg *ret, int fds[static VM_TASK_FDS]);
 /* Reads a message into @x; takes over @fds. -EBADMSG: it is invalid, and @x is unchanged. */
-int vm_task_take(struct vm_work *x, enum vm_task_kind kind, const struct vm_task_msg *m, const int *fds, size_t nfds);
+int vm_task_take(struct vm_work *x, enum vm_task_kind kind, struct vm_task_msg *m, const int *fds, size_t nfds);
 
 /* --- in cloche-vm-files --- */
 void vm_task_run(struct vm_work *x);

@@ -22,21 +22,23 @@
 
 static void do_picture(struct vm_work *x)
 {
-	const bool host = x->usr >= 0;
-	const struct vm_cache cache = { x->folder, x->cache };
+	const bool host = x->fd[VM_FILE_USR] >= 0;
+	const struct vm_cache cache = { x->fd[VM_FILE_FOLDER], x->given.cache };
 	int root = -1, usr = -1, r;
 
-	if (x->name[0])
-		r = vm_image_fixed(&cache, x->path, x->name, x->root, &x->pace, &root, &x->e);
+	if (x->given.name[0])
+		r = vm_image_fixed(&cache, x->given.path, x->given.name, x->fd[VM_FILE_ROOT], &x->pace, &root,
+				   &x->made.e);
 	else
-		r = vm_image(&cache, host ? "host" : x->path, x->root, &x->pace, &root, x->root_id, &x->e);
+		r = vm_image(&cache, host ? "host" : x->given.path, x->fd[VM_FILE_ROOT], &x->pace, &root,
+			     x->made.root_id, &x->made.e);
 	if (r == 0 && host)
-		r = vm_image(&cache, "/usr", x->usr, &x->pace, &usr, x->usr_id, &x->e);
-	fd_close(x->root);
-	fd_close(x->usr);
-	x->root = root;
-	x->usr = usr;
-	x->result = r;
+		r = vm_image(&cache, "/usr", x->fd[VM_FILE_USR], &x->pace, &usr, x->made.usr_id, &x->made.e);
+	fd_close(x->fd[VM_FILE_ROOT]);
+	fd_close(x->fd[VM_FILE_USR]);
+	x->fd[VM_FILE_ROOT] = root;
+	x->fd[VM_FILE_USR] = usr;
+	x->made.result = r;
 }
 
 static int open_file(int dir, const char *name)
@@ -79,20 +81,20 @@ static int read_memory(int file, const int *stop)
 static int open_template(struct vm_work *x, int dir)
 {
 	AUTO_CLOSE int ram = -1;
-	int r = x->meta = open_file(dir, "meta");
+	int r = x->fd[VM_FILE_META] = open_file(dir, "meta");
 
 	if (r >= 0)
-		r = x->disk = open_file(dir, "disk");
+		r = x->fd[VM_FILE_DISK] = open_file(dir, "disk");
 	if (r >= 0)
-		r = x->root = open_file(dir, "root.erofs");
+		r = x->fd[VM_FILE_ROOT] = open_file(dir, "root.erofs");
 	if (r >= 0) {
-		r = x->usr = open_file(dir, "usr.erofs");
+		r = x->fd[VM_FILE_USR] = open_file(dir, "usr.erofs");
 		r = r == -ENOENT ? 0 : r;
 	}
-	if (r >= 0 && x->ram < 0) {
+	if (r >= 0 && x->fd[VM_FILE_RAM] < 0) {
 		r = ram = open_file(dir, "ram");
 		if (r >= 0)
-			r = x->ram = read_memory(ram, &x->work.stop);
+			r = x->fd[VM_FILE_RAM] = read_memory(ram, &x->work.stop);
 	}
 	if (r >= 0)
 		futimens(dir, NULL); /* marks it as used: see vm_store_sweep() */
@@ -101,15 +103,15 @@ static int open_template(struct vm_work *x, int dir)
 
 static void do_look(struct vm_work *x)
 {
-	AUTO_CLOSE int dir = sys_openat(x->dir, x->name, FOLDER, 0);
+	AUTO_CLOSE int dir = sys_openat(x->fd[VM_FILE_DIR], x->given.name, FOLDER, 0);
 	int r = dir < 0 ? dir : open_template(x, dir);
 
-	x->result = r;
+	x->made.result = r;
 	if (r < 0 && r != -ENOENT)
-		err_sys(&x->e, ERR_INTERNAL, r, "open template %s", x->name);
+		err_sys(&x->made.e, ERR_INTERNAL, r, "open template %s", x->given.name);
 	/* An incomplete template is there: it is of no use. */
 	if (r == -ENOENT && dir >= 0)
-		tree_remove(x->dir, x->name);
+		tree_remove(x->fd[VM_FILE_DIR], x->given.name);
 }
 
 /*
@@ -122,10 +124,10 @@ static int take_part(struct vm_work *x)
 	int r;
 
 	for (;;) {
-		AUTO_CLOSE int done = sys_openat(x->dir, x->name, FOLDER, 0);
+		AUTO_CLOSE int done = sys_openat(x->fd[VM_FILE_DIR], x->given.name, FOLDER, 0);
 
 		if (done >= 0) {
-			x->found = true;
+			x->made.found = true;
 			return open_template(x, done);
 		}
 		/*
@@ -134,15 +136,15 @@ static int take_part(struct vm_work *x)
 		 */
 		if (done != -ENOENT || vm_pace_stopped(&x->pace))
 			return done != -ENOENT ? done : -ECANCELED;
-		r = sys_mkdirat(x->dir, x->part, 0700);
+		r = sys_mkdirat(x->fd[VM_FILE_DIR], x->given.part, 0700);
 		if (r < 0 && r != -EEXIST)
 			return r;
-		fd_close(TAKE_FD(x->folder));
-		r = x->folder = sys_openat(x->dir, x->part, FOLDER, 0);
+		fd_close(TAKE_FD(x->fd[VM_FILE_FOLDER]));
+		r = x->fd[VM_FILE_FOLDER] = sys_openat(x->fd[VM_FILE_DIR], x->given.part, FOLDER, 0);
 		if (r == -ENOENT)
 			continue;
 		if (r >= 0)
-			r = vm_pace_lock(&x->pace, x->folder);
+			r = vm_pace_lock(&x->pace, x->fd[VM_FILE_FOLDER]);
 		if (r < 0)
 			return r;
 		if (!vm_work_is_part(x))
@@ -151,11 +153,12 @@ static int take_part(struct vm_work *x)
 		 * The template was made while this process waited: then the name ".part" was free again, and this
 		 * process has just taken it.
 		 */
-		r = faccessat(x->dir, x->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? -EEXIST : 0;
+		r = faccessat(x->fd[VM_FILE_DIR], x->given.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? -EEXIST : 0;
 		if (r == 0)
-			r = x->disk = sys_openat(x->folder, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+			r = x->fd[VM_FILE_DISK] =
+				sys_openat(x->fd[VM_FILE_FOLDER], "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (r == -EEXIST)
-			r = tree_remove(x->dir, x->part);
+			r = tree_remove(x->fd[VM_FILE_DIR], x->given.part);
 		else
 			return r;
 		if (r < 0)
@@ -167,41 +170,43 @@ static int make_disk(struct vm_work *x)
 {
 	int r;
 
-	if (!x->template_wanted) {
-		x->disk = sys_openat(x->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-		return x->disk < 0 ? err_sys(&x->e, ERR_EXHAUSTED, x->disk, "make a disk") : 0;
+	if (!x->given.template_wanted) {
+		x->fd[VM_FILE_DISK] = sys_openat(x->fd[VM_FILE_DIR], ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		return x->fd[VM_FILE_DISK] < 0 ?
+			       err_sys(&x->made.e, ERR_EXHAUSTED, x->fd[VM_FILE_DISK], "make a disk") :
+			       0;
 	}
 	r = take_part(x);
-	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make a template's folder") : 0;
+	return r < 0 ? err_sys(&x->made.e, ERR_EXHAUSTED, r, "make a template's folder") : 0;
 }
 
 static void do_new(struct vm_work *x)
 {
 	int r = make_disk(x);
 
-	if (r < 0 || x->found) {
-		x->result = r;
+	if (r < 0 || x->made.found) {
+		x->made.result = r;
 		return;
 	}
 	vm_pace_set(&x->pace, VM_STEP_DISK, 0);
 	if (r == 0)
-		r = vm_disk(x->disk, x->size, x->inodes, &x->e);
+		r = vm_disk(x->fd[VM_FILE_DISK], x->given.size, x->given.inodes, &x->made.e);
 	if (r == 0)
-		r = vm_initrd(&x->initrd, &x->e);
-	if (r == 0 && x->template_wanted) {
-		r = vm_kernel_sum(x->kernel, &x->e);
+		r = vm_initrd(&x->fd[VM_FILE_INITRD], &x->made.e);
+	if (r == 0 && x->given.template_wanted) {
+		r = vm_kernel_sum(x->made.kernel, &x->made.e);
 		if (r == 0) {
-			r = vm_sum(x->initrd, x->initrd_sum);
+			r = vm_sum(x->fd[VM_FILE_INITRD], x->made.initrd_sum);
 			if (r == 0)
-				r = x->ram = memory_file("ram", x->memory);
+				r = x->fd[VM_FILE_RAM] = memory_file("ram", x->given.memory);
 			if (r >= 0)
-				r = x->meta = memory_file("meta", 0);
-			r = r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "make the memory of a virtual machine") : 0;
+				r = x->fd[VM_FILE_META] = memory_file("meta", 0);
+			r = r < 0 ? err_sys(&x->made.e, ERR_EXHAUSTED, r, "make the memory of a virtual machine") : 0;
 		}
 	}
-	x->result = r;
-	if (r < 0 && x->folder >= 0)
-		tree_remove(x->dir, x->part);
+	x->made.result = r;
+	if (r < 0 && x->fd[VM_FILE_FOLDER] >= 0)
+		tree_remove(x->fd[VM_FILE_DIR], x->given.part);
 }
 
 static int put_copy(int from, int dir, const char *name, const int *stop)
@@ -227,19 +232,19 @@ static int put_image(int from, int dir, const char *name, const int *stop)
 
 static int store(struct vm_work *x)
 {
-	int r = sys_fcntl(x->ram, F_ADD_SEALS, SEALS);
+	int r = sys_fcntl(x->fd[VM_FILE_RAM], F_ADD_SEALS, SEALS);
 
 	if (r == 0)
-		r = put_copy(x->meta, x->folder, "meta", &x->work.stop);
+		r = put_copy(x->fd[VM_FILE_META], x->fd[VM_FILE_FOLDER], "meta", &x->work.stop);
 	if (r == 0)
-		r = put_copy(x->ram, x->folder, "ram", &x->work.stop);
-	if (r == 0 && fsync(x->disk) < 0)
+		r = put_copy(x->fd[VM_FILE_RAM], x->fd[VM_FILE_FOLDER], "ram", &x->work.stop);
+	if (r == 0 && fsync(x->fd[VM_FILE_DISK]) < 0)
 		r = -errno;
 	if (r == 0)
-		r = put_image(x->root, x->folder, "root.erofs", &x->work.stop);
-	if (r == 0 && x->usr >= 0)
-		r = put_image(x->usr, x->folder, "usr.erofs", &x->work.stop);
-	if (r == 0 && fsync(x->folder) < 0)
+		r = put_image(x->fd[VM_FILE_ROOT], x->fd[VM_FILE_FOLDER], "root.erofs", &x->work.stop);
+	if (r == 0 && x->fd[VM_FILE_USR] >= 0)
+		r = put_image(x->fd[VM_FILE_USR], x->fd[VM_FILE_FOLDER], "usr.erofs", &x->work.stop);
+	if (r == 0 && fsync(x->fd[VM_FILE_FOLDER]) < 0)
 		r = -errno;
 	if (r < 0)
 		return r;
@@ -247,12 +252,12 @@ static int store(struct vm_work *x)
 	 * Another process may have made the same meanwhile: then that one is used, with its own memory, which belongs
 	 * to its state.
 	 */
-	if (renameat(x->dir, x->part, x->dir, x->name) < 0) {
+	if (renameat(x->fd[VM_FILE_DIR], x->given.part, x->fd[VM_FILE_DIR], x->given.name) < 0) {
 		if (errno != EEXIST && errno != ENOTEMPTY)
 			return -errno;
-		fd_close(TAKE_FD(x->ram));
+		fd_close(TAKE_FD(x->fd[VM_FILE_RAM]));
 	}
-	fsync(x->dir);
+	fsync(x->fd[VM_FILE_DIR]);
 	return 0;
 }
 
@@ -261,63 +266,63 @@ static void do_store(struct vm_work *x)
 	AUTO_CLOSE int dir = -1;
 	int r = store(x);
 
-	fd_close(TAKE_FD(x->meta));
-	fd_close(TAKE_FD(x->disk));
-	fd_close(TAKE_FD(x->root));
-	fd_close(TAKE_FD(x->usr));
+	fd_close(TAKE_FD(x->fd[VM_FILE_META]));
+	fd_close(TAKE_FD(x->fd[VM_FILE_DISK]));
+	fd_close(TAKE_FD(x->fd[VM_FILE_ROOT]));
+	fd_close(TAKE_FD(x->fd[VM_FILE_USR]));
 	if (vm_work_is_part(x)) /* the folder was not used */
-		tree_remove(x->dir, x->part);
+		tree_remove(x->fd[VM_FILE_DIR], x->given.part);
 	if (r == 0)
-		r = dir = sys_openat(x->dir, x->name, FOLDER, 0);
+		r = dir = sys_openat(x->fd[VM_FILE_DIR], x->given.name, FOLDER, 0);
 	if (r >= 0)
 		r = open_template(x, dir);
-	x->result = r < 0 ? err_sys(&x->e, r == -ENOSPC || r == -ENOMEM ? ERR_EXHAUSTED : ERR_INTERNAL, r,
-				    "keep a template") :
-			    0;
+	x->made.result = r < 0 ? err_sys(&x->made.e, r == -ENOSPC || r == -ENOMEM ? ERR_EXHAUSTED : ERR_INTERNAL, r,
+					 "keep a template") :
+				 0;
 }
 
 static void do_flatten(struct vm_work *x)
 {
-	AUTO_CLOSE int ram = memory_file("ram", x->memory);
-	int r = ram < 0 ? ram : vm_copy(x->ram, ram, &x->work.stop);
+	AUTO_CLOSE int ram = memory_file("ram", x->given.memory);
+	int r = ram < 0 ? ram : vm_copy(x->fd[VM_FILE_RAM], ram, &x->work.stop);
 
 	if (r < 0) {
-		x->result = err_sys(&x->e, ERR_EXHAUSTED, r, "prepare the memory of a virtual machine");
+		x->made.result = err_sys(&x->made.e, ERR_EXHAUSTED, r, "prepare the memory of a virtual machine");
 		return;
 	}
 	for (unsigned i = 0; r == 0 && i < x->npages; i++)
 		r = __atomic_load_n(&x->work.stop, __ATOMIC_RELAXED) ?
-			    err_set(&x->e, ERR_CONFLICT, -ECANCELED, "the warden is stopping") :
-			    pages_apply(x->pages[i], ram, x->memory, &x->e);
+			    err_set(&x->made.e, ERR_CONFLICT, -ECANCELED, "the warden is stopping") :
+			    pages_apply(x->pages[i], ram, x->given.memory, &x->made.e);
 	if (r == 0) {
 		r = sys_fcntl(ram, F_ADD_SEALS, SEALS);
 		if (r < 0)
-			err_sys(&x->e, ERR_INTERNAL, r, "seal the memory of a virtual machine");
+			err_sys(&x->made.e, ERR_INTERNAL, r, "seal the memory of a virtual machine");
 	}
-	fd_close(x->ram);
-	x->ram = r < 0 ? -1 : TAKE_FD(ram);
-	x->result = r;
+	fd_close(x->fd[VM_FILE_RAM]);
+	x->fd[VM_FILE_RAM] = r < 0 ? -1 : TAKE_FD(ram);
+	x->made.result = r;
 }
 
 static void do_known(struct vm_work *x)
 {
 	struct vm_verdict v;
 
-	x->result = vm_verdict_load(x->folder, &v);
-	if (x->result < 0)
+	x->made.result = vm_verdict_load(x->fd[VM_FILE_FOLDER], &v);
+	if (x->made.result < 0)
 		return;
-	x->found = v.kvm;
-	snprintf(x->e.msg, sizeof(x->e.msg), "%s", v.why);
+	x->made.found = v.kvm;
+	snprintf(x->made.e.msg, sizeof(x->made.e.msg), "%s", v.why);
 }
 
 static void do_remember(struct vm_work *x)
 {
-	struct vm_verdict v = { .kvm = x->found };
+	struct vm_verdict v = { .kvm = x->made.found };
 
-	snprintf(v.why, sizeof(v.why), "%.159s", x->path);
-	x->result = vm_verdict_store(x->folder, &v, &x->e);
-	if (x->result < 0)
-		log_warn("cannot store whether KVM works: %s", x->e.msg);
+	snprintf(v.why, sizeof(v.why), "%.159s", x->given.path);
+	x->made.result = vm_verdict_store(x->fd[VM_FILE_FOLDER], &v, &x->made.e);
+	if (x->made.result < 0)
+		log_warn("cannot store whether KVM works: %s", x->made.e.msg);
 }
 
 void vm_task_run(struct vm_work *x)

@@ -9,6 +9,7 @@
 #include "base/dir.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/program.h"
 #include "layers/tree.h"
 #include "vm/host/files.h"
 #include "vm/host/host.h"
@@ -61,15 +62,6 @@ static void put_name(const uint8_t key[SHA256_SIZE], char name[VM_KEY_NAME])
 		snprintf(name + 2 + 2 * i, 3, "%02x", key[i]);
 }
 
-static void close_files(struct vm_template *t)
-{
-	fd_close(TAKE_FD(t->meta));
-	fd_close(TAKE_FD(t->ram));
-	fd_close(TAKE_FD(t->disk));
-	fd_close(TAKE_FD(t->root));
-	fd_close(TAKE_FD(t->usr));
-}
-
 static void template_free(struct vms *v, struct vm_template *t)
 {
 	struct vm_template **at = &v->templates;
@@ -82,7 +74,7 @@ static void template_free(struct vms *v, struct vm_template *t)
 		t->work->template = NULL;
 		__atomic_store_n(&t->work->work.stop, 1, __ATOMIC_RELAXED);
 	}
-	close_files(t);
+	fd_close_many(t->fd, VM_FILE_OF_TEMPLATE);
 	free(t);
 }
 
@@ -92,9 +84,9 @@ static int start_look(struct warden *w, struct vm_template *t, struct err *e)
 
 	if (!x)
 		return -ENOMEM;
-	x->dir = w->vms->dir;
+	x->fd[VM_FILE_DIR] = w->vms->dir;
 	x->template = t;
-	memcpy(x->name, t->name, sizeof(x->name));
+	memcpy(x->given.name, t->name, sizeof(x->given.name));
 	t->work = x;
 	workers_add(w->workers, &x->work);
 	return 0;
@@ -114,7 +106,7 @@ struct vm_template *vm_template_hold(struct warden *w, uint64_t tenant, const ui
 			err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
 			return NULL;
 		}
-		t->meta = t->ram = t->disk = t->root = t->usr = -1;
+		memset(t->fd, 0xff, sizeof(t->fd)); /* -1 */
 		t->tenant = tenant;
 		memcpy(t->key, key, SHA256_SIZE);
 		put_name(key, t->name);
@@ -164,7 +156,7 @@ static void drop_held(struct vm_template *t)
 {
 	if (!t->work || !t->work->held)
 		return;
-	tree_remove(t->work->dir, t->work->part);
+	tree_remove(t->work->fd[VM_FILE_DIR], t->work->given.part);
 	vm_work_free(TAKE_PTR(t->work));
 }
 
@@ -209,14 +201,14 @@ static int start_new(struct warden *w, struct vm_template *t, struct err *e)
 	x = vm_work_new(VM_NEW, e);
 	if (!x)
 		return -ENOMEM;
-	x->dir = w->vms->dir;
+	x->fd[VM_FILE_DIR] = w->vms->dir;
 	x->template = t;
-	x->template_wanted = true;
-	memcpy(x->name, t->name, sizeof(x->name));
-	snprintf(x->part, sizeof(x->part), "%s.part", t->name);
-	x->memory = m->spec.limits.memory / MIB * MIB;
-	x->size = m->spec.limits.disk;
-	x->inodes = m->spec.limits.inodes;
+	x->given.template_wanted = true;
+	memcpy(x->given.name, t->name, sizeof(x->given.name));
+	snprintf(x->given.part, sizeof(x->given.part), "%s.part", t->name);
+	x->given.memory = m->spec.limits.memory / MIB * MIB;
+	x->given.size = m->spec.limits.disk;
+	x->given.inodes = m->spec.limits.inodes;
 	t->work = x;
 	t->state = VM_T_BOOTS;
 	workers_add(w->workers, &x->work);
@@ -228,17 +220,11 @@ static int boot(struct warden *w, struct vm_template *t, const struct machine *l
 {
 	struct warden_sandbox *s;
 	struct machine *m;
-	int r = sandbox_new(&like->spec, &s, e);
+	int r = vm_new_machine(w, &like->spec, &s, e);
 
 	if (r < 0)
 		return r;
-	m = s->vm = vm_machine_new(&like->spec);
-	if (!m) {
-		free(s);
-		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a machine");
-	}
-	s->tier = &vm_tier;
-	m->sandbox = s;
+	m = s->vm;
 	m->role = VM_TEMPLATE;
 	m->accel = like->accel;
 	m->stage = VM_FORMATS;
@@ -284,12 +270,9 @@ static int still_same(const struct vm_template *t, const struct machine *like, s
 
 static void took_over(struct vm_template *t, struct vm_work *x)
 {
-	close_files(t);
-	t->meta = TAKE_FD(x->meta);
-	t->ram = TAKE_FD(x->ram);
-	t->disk = TAKE_FD(x->disk);
-	t->root = TAKE_FD(x->root);
-	t->usr = TAKE_FD(x->usr);
+	fd_close_many(t->fd, VM_FILE_OF_TEMPLATE);
+	for (unsigned i = 0; i < VM_FILE_OF_TEMPLATE; i++)
+		t->fd[i] = TAKE_FD(x->fd[i]);
 }
 
 static void ready(struct warden *w, struct vm_template *t)
@@ -310,7 +293,7 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	struct vm_work *x = t->work;
 	struct err e = { 0 };
 
-	vm_accel_ran(w, m);
+	w->vms->kvm_ran |= m->accel == VM_KVM;
 	/* VM_STORE stores the files that VM_NEW made. */
 	sandbox_end(w, TAKE_PTR(t->boots), NULL);
 	if (!x || t->state != VM_T_BOOTS) {
@@ -321,8 +304,8 @@ void vm_template_booted(struct warden *w, struct vm_template *t, struct machine 
 	x->task = VM_STORE;
 	x->work.slow = false;
 	x->held = false;
-	x->result = 0;
-	fd_close(TAKE_FD(x->initrd));
+	x->made.result = 0;
+	fd_close(TAKE_FD(x->fd[VM_FILE_INITRD]));
 	workers_add(w->workers, &x->work);
 }
 
@@ -338,13 +321,13 @@ static int formatted(struct warden *w, struct vm_template *t, struct vm_work *x,
 		r = still_same(t, like, e);
 	/* The image is put into the template, since its cache may be swept. */
 	if (r == 0) {
-		r = x->root = sys_fcntl(like->picture->root, F_DUPFD_CLOEXEC, 3);
+		r = x->fd[VM_FILE_ROOT] = sys_fcntl(like->picture->root, F_DUPFD_CLOEXEC, 3);
 		if (r >= 0 && like->picture->usr >= 0)
-			r = x->usr = sys_fcntl(like->picture->usr, F_DUPFD_CLOEXEC, 3);
+			r = x->fd[VM_FILE_USR] = sys_fcntl(like->picture->usr, F_DUPFD_CLOEXEC, 3);
 		r = r < 0 ? err_sys(e, ERR_EXHAUSTED, r, "open the image") : boot(w, t, like, x, e);
 	}
 	if (r < 0) {
-		tree_remove(x->dir, x->part);
+		tree_remove(x->fd[VM_FILE_DIR], x->given.part);
 		return r;
 	}
 	t->work = x; /* kept until it has booted */
@@ -355,39 +338,18 @@ static int formatted(struct warden *w, struct vm_template *t, struct vm_work *x,
 /* Handles the end of the work that a template waits for. */
 static int worked(struct warden *w, struct vm_template *t, struct vm_work *x, struct err *e)
 {
-	switch (x->task) {
-	case VM_LOOK:
-		if (x->result == -ENOENT)
-			return start_new(w, t, e);
-		if (x->result == 0) {
-			took_over(t, x);
-			ready(w, t);
-		}
-		break;
-	case VM_NEW:
-		if (x->result == 0 && !x->found)
-			return formatted(w, t, x, e);
-		if (x->result == 0) {
-			took_over(t, x);
-			ready(w, t);
-		}
-		break;
-	case VM_STORE:
-		if (x->result == 0) {
-			took_over(t, x);
-			ready(w, t);
-			if (++w->vms->stored >= STORED_MAX)
-				vm_store_sweep(w);
-		}
-		break;
-	case VM_PICTURE:
-	case VM_FLATTEN:
-	case VM_KNOWN:
-	case VM_REMEMBER:
-		break;
+	if (x->task == VM_LOOK && x->made.result == -ENOENT)
+		return start_new(w, t, e);
+	if (x->task == VM_NEW && x->made.result == 0 && !x->made.found)
+		return formatted(w, t, x, e);
+	if (x->made.result == 0) {
+		took_over(t, x);
+		ready(w, t);
+		if (x->task == VM_STORE && ++w->vms->stored >= STORED_MAX)
+			vm_store_sweep(w);
 	}
-	*e = x->e;
-	return x->result;
+	*e = x->made.e;
+	return x->made.result;
 }
 
 void vm_template_worked(struct warden *w, struct vm_work *x)
@@ -398,8 +360,8 @@ void vm_template_worked(struct warden *w, struct vm_work *x)
 
 	if (!t) {
 		/* Keeps what it boots with; a task that could not lock the folder has nothing. */
-		if (x->task == VM_NEW && x->result == 0 && !x->found)
-			tree_remove(x->dir, x->part);
+		if (x->task == VM_NEW && x->made.result == 0 && !x->made.found)
+			tree_remove(x->fd[VM_FILE_DIR], x->given.part);
 		vm_work_free(x);
 		return;
 	}
@@ -421,16 +383,11 @@ void vm_templates_end(struct vms *v)
 
 int vm_store_open(const char *path, char *ret_path, size_t size, struct err *e)
 {
-	const char *own = getenv("CLOCHE_CACHE");
-	int n;
+	int r = path[0] ? 0 : program_cache("/vm", ret_path, size, e);
 
-	if (path && path[0])
-		n = snprintf(ret_path, size, "%s", path);
-	else
-		n = snprintf(ret_path, size, "%s/vm", own && own[0] == '/' ? own : "/var/cache/cloche");
-	if ((size_t)n >= size)
-		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "folder of templates: the path is too long");
-	return layers_open_dir(ret_path, e);
+	if (path[0])
+		snprintf(ret_path, size, "%s", path); /* as long as that of env, at most */
+	return r < 0 ? r : layers_open_dir(ret_path, e);
 }
 
 /* Whether a live machine has this disk: "d-HANDLE.N". */

@@ -25,8 +25,9 @@ bool vm_work_is_part(const struct vm_work *x)
 {
 	struct stat a, b;
 
-	return fstat(x->folder, &a) == 0 && fstatat(x->dir, x->part, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	return fstat(x->fd[VM_FILE_FOLDER], &a) == 0 &&
+	       fstatat(x->fd[VM_FILE_DIR], x->given.part, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
 }
 
 /* ---- its process ------------------------------------------------------------------------------------------------ */
@@ -39,12 +40,12 @@ static int launch(struct vm_work *x, int *ret_sock)
 	int fd[1], r;
 	struct spawn s = { .fd = fd, .fds = 1, .argv = argv };
 
-	r = program_path(name, path, sizeof(path), &x->e);
+	r = program_path(name, path, sizeof(path), &x->made.e);
 	if (r < 0)
 		return r;
 	s.program = program = sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
 	r = program < 0 ? program : spawn_talking(&s, ret_sock);
-	return r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "start cloche-vm-files") : r;
+	return r < 0 ? err_sys(&x->made.e, ERR_EXHAUSTED, r, "start cloche-vm-files") : r;
 }
 
 static bool is_file(int fd, mode_t type)
@@ -59,15 +60,15 @@ static bool is_made(const struct vm_work *x)
 {
 	const bool sealed = x->task != VM_NEW && x->task != VM_PICTURE;
 
-	return is_file(x->root, S_IFREG) && is_file(x->usr, S_IFREG) && is_file(x->meta, S_IFREG) &&
-	       is_file(x->ram, S_IFREG) && is_file(x->disk, S_IFREG) && is_file(x->initrd, S_IFREG) &&
-	       is_file(x->folder, S_IFDIR) &&
-	       (!sealed || x->ram < 0 || (sys_fcntl(x->ram, F_GET_SEALS, 0) & SEALS) == SEALS);
+	for (unsigned i = 0; i < VM_FILE_DIR; i++)
+		if (!is_file(x->fd[i], i == VM_FILE_FOLDER ? S_IFDIR : S_IFREG))
+			return false;
+	return !sealed || x->fd[VM_FILE_RAM] < 0 || (sys_fcntl(x->fd[VM_FILE_RAM], F_GET_SEALS, 0) & SEALS) == SEALS;
 }
 
 static int lost(struct vm_work *x, int r)
 {
-	return err_set(&x->e, ERR_INTERNAL, r, "cloche-vm-files ended without an answer");
+	return err_set(&x->made.e, ERR_INTERNAL, r, "cloche-vm-files ended without an answer");
 }
 
 /* 1: it continues. 0: it is done. */
@@ -87,7 +88,7 @@ static int hear(struct vm_work *x, int sock)
 	r = n == (ssize_t)sizeof(m) ? vm_task_take(x, VM_TASK_DONE, &m, fds, nfds) : -EIO;
 	if (r < 0)
 		fd_close_many(fds, nfds);
-	else if (x->result == 0 && !is_made(x))
+	else if (x->made.result == 0 && !is_made(x))
 		r = -EBADMSG;
 	return r < 0 ? lost(x, r) : 0;
 }
@@ -127,14 +128,15 @@ static void clean_cache(int cache)
 /* Removes all that it had begun, however it ended. */
 static void clean(const struct vm_work *x)
 {
-	AUTO_CLOSE int part = x->template_wanted ?
-				      sys_openat(x->dir, x->part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) :
+	AUTO_CLOSE int part = x->given.template_wanted ?
+				      sys_openat(x->fd[VM_FILE_DIR], x->given.part,
+						 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0) :
 				      -1;
 
 	if (x->task == VM_PICTURE)
-		clean_cache(x->folder);
+		clean_cache(x->fd[VM_FILE_FOLDER]);
 	if (part >= 0 && (vm_work_is_part(x) || flock(part, LOCK_EX | LOCK_NB) == 0))
-		tree_remove(x->dir, x->part);
+		tree_remove(x->fd[VM_FILE_DIR], x->given.part);
 }
 
 static int do_task(struct vm_work *x)
@@ -145,9 +147,9 @@ static int do_task(struct vm_work *x)
 	pid_t pid;
 
 	if (__atomic_load_n(&x->work.stop, __ATOMIC_RELAXED))
-		return err_set(&x->e, ERR_CONFLICT, -ECANCELED, "the warden is stopping");
-	if ((x->task == VM_PICTURE || x->task >= VM_KNOWN) && x->folder < 0) {
-		r = x->folder = vm_cache_open(x->cache, sizeof(x->cache), &x->e);
+		return err_set(&x->made.e, ERR_CONFLICT, -ECANCELED, "the warden is stopping");
+	if ((x->task == VM_PICTURE || x->task >= VM_KNOWN) && x->fd[VM_FILE_FOLDER] < 0) {
+		r = x->fd[VM_FILE_FOLDER] = vm_cache_open(x->given.cache, sizeof(x->given.cache), &x->made.e);
 		if (r < 0)
 			return r;
 	}
@@ -155,7 +157,7 @@ static int do_task(struct vm_work *x)
 	if (r < 0)
 		return r;
 	r = fd_send_now(sock, &m, sizeof(m), fds, vm_task_put(x, VM_TASK_DO, &m, fds));
-	r = r < 0 ? err_sys(&x->e, ERR_EXHAUSTED, r, "start cloche-vm-files") : wait_for(x, sock, pid);
+	r = r < 0 ? err_sys(&x->made.e, ERR_EXHAUSTED, r, "start cloche-vm-files") : wait_for(x, sock, pid);
 	spawn_end(pid);
 	if (r < 0)
 		clean(x);
@@ -169,8 +171,8 @@ int vm_work_do(struct vm_work *x)
 	int r = do_task(x);
 
 	if (r < 0)
-		x->result = r;
-	return x->result;
+		x->made.result = r;
+	return x->made.result;
 }
 
 static void run(struct work *w)
@@ -183,8 +185,9 @@ static void end(struct work *w)
 	struct vm_work *x = (struct vm_work *)(void *)w;
 
 	/* The files that a template was to boot with. */
-	if (x->task == VM_NEW && x->result == 0 && x->folder >= 0 && !x->found && vm_work_is_part(x))
-		tree_remove(x->dir, x->part);
+	if (x->task == VM_NEW && x->made.result == 0 && x->fd[VM_FILE_FOLDER] >= 0 && !x->made.found &&
+	    vm_work_is_part(x))
+		tree_remove(x->fd[VM_FILE_DIR], x->given.part);
 	vm_work_free(x);
 }
 
@@ -204,7 +207,7 @@ struct vm_work *vm_work_new(enum vm_task task, struct err *e)
 	x->task = task;
 	x->pace.stop = &x->work.stop;
 	x->pace.report = -1;
-	x->dir = x->root = x->usr = x->meta = x->ram = x->disk = x->initrd = x->folder = -1;
+	memset(x->fd, 0xff, sizeof(x->fd)); /* -1 */
 	return x;
 }
 
@@ -212,13 +215,7 @@ void vm_work_free(struct vm_work *x)
 {
 	if (!x)
 		return;
-	fd_close(x->root);
-	fd_close(x->usr);
-	fd_close(x->meta);
-	fd_close(x->ram);
-	fd_close(x->disk);
-	fd_close(x->initrd);
-	fd_close(x->folder);
+	fd_close_many(x->fd, VM_FILE_DIR);
 	fd_close_many(x->pages, x->npages);
 	free(x);
 }

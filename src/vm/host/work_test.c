@@ -16,10 +16,10 @@ static struct vm_work *new_template(int dir)
 
 	if (!x)
 		abort();
-	x->dir = dir;
-	x->template_wanted = true;
-	snprintf(x->name, sizeof(x->name), "t-0123");
-	snprintf(x->part, sizeof(x->part), "t-0123.part");
+	x->fd[VM_FILE_DIR] = dir;
+	x->given.template_wanted = true;
+	snprintf(x->given.name, sizeof(x->given.name), "t-0123");
+	snprintf(x->given.part, sizeof(x->given.part), "t-0123.part");
 	return x;
 }
 
@@ -34,14 +34,14 @@ TEST(what_is_in_the_way_of_a_template_is_an_error_and_not_gone_round_for_ever)
 	fd_close(sys_openat(dir, "t-0123", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	x = new_template(dir);
 	x->work.run(&x->work);
-	CHECK_EQ(x->result, -ENOTDIR);
+	CHECK_EQ(x->made.result, -ENOTDIR);
 	vm_work_free(x);
 	/* A task that is asked to give up does so. */
 	CHECK_EQ(sys_unlinkat(dir, "t-0123", 0), 0);
 	x = new_template(dir);
 	x->work.stop = 1;
 	x->work.run(&x->work);
-	CHECK_EQ(x->result, -ECANCELED);
+	CHECK_EQ(x->made.result, -ECANCELED);
 	vm_work_free(x);
 	CHECK_EQ(tree_remove(AT_FDCWD, path), 0);
 }

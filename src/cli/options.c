@@ -301,9 +301,9 @@ static int parse_hostname(struct options *o, const char *arg, struct err *e)
 	static const char fit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 
 	if (!*arg || *arg == '-' || *arg == '.' || arg[strspn(arg, fit)])
-		return err_set(
-			e, ERR_INVALID, -EINVAL,
-			"'%.80s': must consist of letters, digits, '-' and '.', and start with a letter or digit", arg);
+		return err_set(e, ERR_INVALID, -EINVAL,
+			       "'%.*s': must consist of letters, digits, '-' and '.', and start with a letter or digit",
+			       (int)strcspn(arg, "\n\r\t\033"), arg);
 	return copy(o->spec.hostname, sizeof(o->spec.hostname), arg, "name", e);
 }
 

@@ -126,8 +126,16 @@ def test_a_context_that_its_memory_limit_kills(d):
         if not r["error"] or r["error"]["name"] != "MemoryError":
             assert (r["verdict"]["cause"], r["verdict"]["state"], r["verdict"]["limit"]) == ("oom", "lost", 256 << 20), r
         assert text(run(d, b, one, "1 + 1")) == ["2"]
-    # Usually the largest process ends alone; while its memory is being freed, the kernel may take another one, too.
     assert text(run(d, b, beside, "2 + 2")) == ["4"]
+    d.delete(f"/v1/sandboxes/{b}")
+
+
+def test_a_cell_that_ends_its_shell_loses_the_variables(d):
+    b = d.create()["id"]
+    c = make(d, b, language="bash")
+    for code, state in (("kept=1; false", "kept"), ("exit 3", "lost"), ("kill -9 $$", "lost"), ("true", "kept")):
+        r = run(d, b, c, code)
+        assert r["verdict"]["state"] == state and ("lost" in r["verdict"]["detail"]) == (state == "lost"), (code, r)
     d.delete(f"/v1/sandboxes/{b}")
 
 

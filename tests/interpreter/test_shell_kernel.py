@@ -65,8 +65,9 @@ def test_scripts_of_several_lines(shared):
 
 def test_an_exit_replaces_the_shell_in_the_same_folder(fresh, tmp_path):
     fresh.run(f'cd "{tmp_path}"; x=1')
-    e = fresh.run('exit 3').error
-    assert e['name'] == 'ShellExited' and 'status 3' in e['value']
+    exited = fresh.run('exit 3')
+    e = exited.error
+    assert e['name'] == 'ShellExited' and 'status 3' in e['value'] and exited.end['state'] == 'lost'
     assert fresh.run('echo "[$x]"; pwd').stdout == f'[]\n{tmp_path}\n'
     assert fresh.run('kill -9 $$').error['name'] == 'ShellExited'
     assert fresh.run('echo on').stdout == 'on\n'

@@ -119,6 +119,8 @@ static int execute(struct kernel *k, const struct request *q, const char *id, st
 		return -EPIPE;
 	events_open(&j, "end", id);
 	jout_str(&j, "status", end != SESSION_DONE || status ? "error" : "ok");
+	if (end == SESSION_EXITED)
+		jout_str(&j, "state", "lost");
 	jout_u64(&j, "execution_count", k->count);
 	jout_u64(&j, "dropped", k->events.dropped);
 	return events_send(&k->events, &j) < 0 ? -EPIPE : 0;

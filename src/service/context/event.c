@@ -190,8 +190,11 @@ static void measured(struct context_task *t, const struct kernel_frame *f)
 static void end(struct context_task *t, const struct kernel_frame *f)
 {
 	struct context_end *e = &t->end;
+	const char *variables;
 	uint64_t dropped = 0;
 
+	e->lost = kernel_frame_is(f, "state", "lost");
+	variables = e->lost ? "lost" : "kept";
 	kernel_frame_u64(f, "execution_count", &e->count);
 	if (kernel_frame_u64(f, "dropped", &dropped))
 		e->dropped += dropped;
@@ -201,17 +204,18 @@ static void end(struct context_task *t, const struct kernel_frame *f)
 		e->has_limit = true;
 		e->limit = t->timeout_ms;
 		snprintf(e->detail, sizeof(e->detail),
-			 "it ran longer than its timeout of %g s and was interrupted; the variables are kept",
-			 (double)t->timeout_ms / 1000);
+			 "it ran longer than its timeout of %g s and was interrupted; the variables are %s",
+			 (double)t->timeout_ms / 1000, variables);
 	} else if (kernel_frame_is(f, "status", "ok")) {
 		e->cause = "ok";
 		snprintf(e->detail, sizeof(e->detail), "it ran to its end");
 	} else if (t->interrupted) {
 		e->cause = "interrupted";
-		snprintf(e->detail, sizeof(e->detail), "it was interrupted; the variables are kept");
+		snprintf(e->detail, sizeof(e->detail), "it was interrupted; the variables are %s", variables);
 	} else {
 		e->cause = "error";
-		snprintf(e->detail, sizeof(e->detail), "the code ended with an error");
+		snprintf(e->detail, sizeof(e->detail), "the code ended with an error%s",
+			 e->lost ? "; the variables are lost" : "");
 	}
 }
 

@@ -319,6 +319,11 @@ def test_files_are_saved_and_memory_is_refused_with_the_reason(served):
         assert r.status == 422 and error(r)["reason"] == "cannot_carry" and "nvidia.com/gpu=0" in error(r)["message"], r
     c = d.post("/v1/sandboxes/a/checkpoints", {})
     assert c.status == 201, c
+    # its own GPU is not taken by another when it is restored in place
+    d.cli("exec", "a", "--", "rm", "file")
+    r = d.post("/v1/sandboxes/a/restore", {"checkpoint": c.json["id"]})
+    assert r.status == 200 and d.cli("exec", "a", "--", "sh", "-c", "cat file; ls /dev/nvidia0").out == b"kept\n/dev/nvidia0\n", r
+    assert error(d.post("/v1/sandboxes", {"gpus": "0"}))["reason"] == "device_taken"
     h = d.post("/v1/sandboxes/a/hibernate", {"memory": "auto"})
     assert h.status == 200, h
     # while it sleeps, its GPU is free; it takes it again when it wakes

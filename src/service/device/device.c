@@ -32,7 +32,8 @@ static const struct sandbox *taken_by(struct service *s, const struct device_lis
 	size_t at = 0;
 
 	while ((b = map_next(&s->sandboxes, &at))) {
-		if (b->request == request || !has_devices(b) || (request->gpus_shared && b->request->gpus_shared))
+		if (b->request == request || b == request->replaces || !has_devices(b) ||
+		    (request->gpus_shared && b->request->gpus_shared))
 			continue;
 		for (uint32_t i = 0; i < b->request->spec->ndevices; i++) {
 			const struct device_item *other = device_list_find(l, b->request->spec->device[i]);

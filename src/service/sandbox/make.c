@@ -385,8 +385,10 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 
 	if (r == 0)
 		r = mounts_may(&s->o, p->tenant, request->spec, e);
+	request->replaces = p->like;
 	if (r == 0)
 		r = sandbox_parts_check(s, p->tenant, request, e);
+	request->replaces = NULL;
 	if (r < 0)
 		return r;
 	b = calloc(1, sizeof(*b));

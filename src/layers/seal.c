@@ -89,7 +89,8 @@ int seal_ask(struct seal *x, const struct layer_ask *ask, const int *fds, unsign
 	if (r < 0)
 		return __atomic_load_n(&x->work.stop, __ATOMIC_RELAXED) ?
 			       seal_given_up(x) :
-			       err_set(&x->e, ERR_LOST, r, "make layer '%s': cloche-layers was killed", x->m.id);
+			       err_set(&x->e, WHY_SERVICE_LOST, r, "make layer '%s': cloche-layers was killed",
+				       x->m.id);
 	if (ret->result == -ECANCELED)
 		return seal_given_up(x);
 	if (ret->result < 0 && ret->e.msg[0])

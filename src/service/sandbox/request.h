@@ -73,8 +73,8 @@ struct sandbox_request {
 	struct idle_request idle;
 	char gpus[128]; /* all, any, any:N, numbers or ids with commas; "" = none */
 	bool gpus_shared;
-	const struct sandbox
-		*replaces; /* the one whose place it takes, while it is checked: its devices are free for it */
+	/* the one whose place it takes, while it is checked: its devices are free for it */
+	const struct sandbox *replaces;
 	uint32_t ngpus; /* how many of ->spec->device[], the last, are what ->gpus means. Not part of the JSON */
 	uint32_t gpu_count; /* of all its devices: for the quota */
 	char image[256]; /* the name of a stored image that was asked for, "" = none (service/image/part.c) */

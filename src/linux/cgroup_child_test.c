@@ -33,7 +33,7 @@ TEST(the_host_opens)
 	static struct cgroup_mount m;
 	char own[8192];
 
-	/* Version 1 counts those that nobody has waited for, and init may take its time. */
+	/* Version 1 counts processes until their parent has waited for them, which init may do late. */
 	CHECK_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
 	snprintf(base, sizeof(base), "cloche-children-%d", (int)getpid());
 	CHECK_EQ(cgroup_host_open_as(&host, base, &err), 0);
@@ -233,7 +233,7 @@ TEST(children_are_joined_without_the_lock_of_the_host)
 	ON_BOTH(check_type(h));
 }
 
-/* As an earlier version made them: with a threaded one beside it, nobody could join it any more. */
+/* As an earlier version made them: with a threaded one beside it, no process could join it any more. */
 static void check_older(const struct cgroup_host *h)
 {
 	const unsigned before = *shared();

@@ -5,6 +5,8 @@
 All of them collect all tests, then each takes the next piece that nobody has taken yet, by making a file in FOLDER. A
 piece is what has to stay together: the tests of a file that share a fixture. Tests that share none are taken a few at a
 time. How many tests there are is noted in FOLDER, so that whoever started the processes can see that none was lost.
+
+After each piece a line "cpu SECONDS FILE" says what it took, with all processes that it started and waited for.
 """
 import hashlib
 import itertools
@@ -48,6 +50,10 @@ def ours(folder, items):
             yield from piece
 
 
+def used():
+    return sum(os.times()[:4])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
     folder = os.environ.get('CLOCHE_SHARE')
@@ -55,11 +61,16 @@ def pytest_runtestloop(session):
         return None  # as ever; what could not be collected is told there
     take(folder, f'{len(session.items)}.collected')
     waiting = ours(folder, session.items)
-    item = next(waiting, None)
+    item, before = next(waiting, None), used()
     while item:
         after = next(waiting, None)  # known before this one ends: it may need the same fixtures
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         if session.shouldfail or session.shouldstop:
             raise session.Interrupted(session.shouldfail or session.shouldstop)
+        if not after or after.nodeid.split('::')[0] != item.nodeid.split('::')[0]:
+            terminal = item.config.pluginmanager.get_plugin('terminalreporter')
+            terminal.ensure_newline()
+            terminal.write_line(f'cpu {used() - before:.1f} {item.nodeid.split("::")[0]}')
+            before = used()
         item = after
     return True

@@ -119,7 +119,7 @@ static unsigned lanes(void)
 	unsigned n = __atomic_load_n(&have, __ATOMIC_RELAXED);
 
 	if (!n) {
-		n = cpu_plain() ? 4 : ask();
+		n = cpu_use() == CPU_PLAIN ? 4 : ask();
 		__atomic_store_n(&have, n, __ATOMIC_RELAXED);
 	}
 	return n;

@@ -321,7 +321,9 @@ void sha256_init(struct sha256 *s)
 	int h = __atomic_load_n(&have, __ATOMIC_RELAXED);
 
 	if (!h) {
-		h = cpu_plain() ? 1 : have_x86() ? 3 : have_wide() ? 2 : 1;
+		const enum cpu_use use = cpu_use();
+
+		h = use == CPU_PLAIN ? 1 : use == CPU_ALL && have_x86() ? 3 : have_wide() ? 2 : 1;
 		__atomic_store_n(&have, h, __ATOMIC_RELAXED);
 	}
 	if (h > 1)

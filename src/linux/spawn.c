@@ -82,8 +82,10 @@ static long start_in(struct spawn *s, char *stack, struct child *c)
 
 pid_t spawn_program(struct spawn *s)
 {
-	char plain[] = "CLOCHE_PLAIN_CPU=1";
-	char *envp[] = { cpu_plain() ? plain : NULL, NULL }; /* never but in a test build */
+	char plain[] = "CLOCHE_PLAIN_CPU=1", no_sha[] = "CLOCHE_PLAIN_CPU=sha";
+	const enum cpu_use use = cpu_use();
+	/* Only a test build masks instructions. */
+	char *envp[] = { use == CPU_PLAIN ? plain : use == CPU_NO_SHA ? no_sha : NULL, NULL };
 	struct child c = { s, TEST_ENV(envp) };
 	AUTO_FREE char *stack = malloc(STACK_SIZE);
 	long pid;

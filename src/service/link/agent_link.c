@@ -147,6 +147,14 @@ static void on_event(uv_poll_t *p, int status, int events)
 	struct agent_link *l = p->data;
 	int turns = 16, r;
 
+	/*
+	 * An agent that is killed before it has read everything leaves an error, at which libuv stops watching. What it
+	 * had sent is read first, so its end has to be another event.
+	 */
+	if (status < 0) {
+		l->events = 0;
+		watch(l);
+	}
 	if (events & UV_WRITABLE)
 		flush(l);
 	if (status == 0 && !(events & (UV_READABLE | UV_DISCONNECT)))

@@ -20,6 +20,7 @@ LIST = 'tests/messages.txt'
 
 SAYS = {
     'err_set', 'err_sys', 'err_wrap', 'err_remedy', 'err_advise', 'log_error', 'log_warn', 'log_info', 'show_warn', 'proc_refuse',
+    'proc_refuse_now',
     'json_read_bad', 'probe_say', 'probe_end', 'bad', 'refuse', 'tar_skip', 'say', 'advise', 'NEED', 'damaged', 'odd',
     'give_up', 'lost', 'sandbox_lose', 'sandbox_discard', 'plan_refuse', 'broken', 'invalid', 'too_large', 'check_one',
 }

@@ -182,6 +182,8 @@ bool proc_map(const struct idmap *m, uint64_t out, uint32_t *ret);
 bool proc_handles_signals(const struct proc *p);
 /* Sets "process 17 (python3): " and the reason why it cannot be carried. Returns -EOPNOTSUPP. */
 int proc_refuse(const struct proc *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same for what is usually over in a moment: the caller tries again some times. Returns -EAGAIN. */
+int proc_refuse_now(const struct proc *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Reads a stopped process: ids, limits, capabilities, names, files. */
 int proc_read(struct dump *d, struct proc *p, struct err *e);
 

@@ -158,7 +158,7 @@ static int read_tcp(struct object *o, struct err *e)
 		look_listener(s, &info);
 		return 0;
 	case SYN_SENT:
-		return proc_refuse(o->p, e, "has a TCP socket that is connecting, descriptor %u", o->num);
+		return proc_refuse_now(o->p, e, "has a TCP socket that is connecting, descriptor %u", o->num);
 	case CLOSED:
 		if (revents & POLLERR && is_over(s, &info)) {
 			s->k.state = MEM_SOCK_RESET;
@@ -384,8 +384,8 @@ static int link_pending(struct dump *d, struct object *o, const struct end *ther
 	l->socket->matched++;
 	note_shutdown(o->socket);
 	if (o->socket->sent_any || o->socket->k.shutdown || o->socket->failed)
-		return proc_refuse(o->p, e, "has sent data over a TCP connection that process %u has not accepted yet",
-				   l->p->pid);
+		return proc_refuse_now(
+			o->p, e, "has sent data over a TCP connection that process %u has not accepted yet", l->p->pid);
 	note_connecting(o->socket, 0);
 	o->socket->k.state = MEM_SOCK_PENDING;
 	o->rec.pair = (uint32_t)(l - d->object);
@@ -524,13 +524,9 @@ static int settle(struct dump *d, uint32_t at, uint32_t *ret, struct diag_socket
 		return 0; /* it waits for room */
 	l = waits ? listener_at(d, &there) : NULL;
 	if (l)
-		return err_set(e, ERR_CONFLICT, -EAGAIN,
-			       "process %u (%s): has a TCP connection that process %u cannot accept yet", o->p->pid,
-			       o->p->name, l->p->pid);
+		return proc_refuse_now(o->p, e, "has a TCP connection that process %u cannot accept yet", l->p->pid);
 	if (waits)
-		return err_set(e, ERR_CONFLICT, -EAGAIN,
-			       "process %u (%s): has a TCP connection that no process can accept yet", o->p->pid,
-			       o->p->name);
+		return proc_refuse_now(o->p, e, "has a TCP connection that no process can accept yet");
 	return proc_refuse(o->p, e, "has a TCP connection whose other end does not exist any more");
 }
 
@@ -597,7 +593,7 @@ int object_link_listener(const struct dump *d, uint32_t at, struct err *e)
 			look_listener(o->socket, &info);
 	}
 	if (r == 0 && o->socket->pending + o->socket->n_waiting > o->socket->matched)
-		return proc_refuse(o->p, e,
-				   "has unaccepted connections of processes that ended or are outside the sandbox");
+		return proc_refuse_now(o->p, e,
+				       "has unaccepted connections of processes that ended or are outside the sandbox");
 	return r;
 }

@@ -255,7 +255,7 @@ static int link_waiting(struct dump *d, uint32_t at, struct err *e)
 				continue;
 			l->matched++;
 			if (sys_ioctl(o->fd, SIOCOUTQ, &sent) < 0 || sent || o->socket->k.shutdown)
-				return proc_refuse(
+				return proc_refuse_now(
 					o->p, e,
 					"has sent data over a unix connection that process %u has not accepted yet",
 					d->object[i].p->pid);

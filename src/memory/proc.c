@@ -133,19 +133,37 @@ bool proc_map(const struct idmap *m, uint64_t out, uint32_t *ret)
 	return false;
 }
 
-int proc_refuse(const struct proc *p, struct err *e, const char *fmt, ...)
+static int refuse(const struct proc *p, enum err_kind kind, int r, struct err *e, const char *fmt, va_list ap)
 {
 	char why[200];
-	va_list ap;
 
-	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
-	va_end(ap);
 	for (char *c = why; *c; c++)
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
 			*c = '?';
-	err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "process %u (%s): %s", p->pid, p->name, why);
-	return -EOPNOTSUPP;
+	return err_set(e, kind, r, "process %u (%s): %s", p->pid, p->name, why);
+}
+
+int proc_refuse(const struct proc *p, struct err *e, const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = refuse(p, ERR_UNSUPPORTED, -EOPNOTSUPP, e, fmt, ap);
+	va_end(ap);
+	return r;
+}
+
+int proc_refuse_now(const struct proc *p, struct err *e, const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = refuse(p, ERR_CONFLICT, -EAGAIN, e, fmt, ap);
+	va_end(ap);
+	return r;
 }
 
 static int ids(const struct dump *d, struct proc *p, const char *key, const struct idmap *m, uint32_t ret[4],

@@ -255,6 +255,27 @@ def test_what_can_not_be_carried_is_refused_and_runs_on(d, clean):
         assert checked(d, b, [x]) == [("on", 0, "")], name
 
 
+# A server that is slow to accept, as one on a busy machine is: the client has connected and sent, and is accepted 0.1 s later.
+SLOW_TO_ACCEPT = """
+l = socket.socket(socket.AF_INET); l.bind(("127.0.0.1", 0)); l.listen(5); u = socket.socket(socket.AF_UNIX); u.bind("/tmp/slow%d" % os.getpid()); u.listen(5)
+print("ready"); sys.stdin.readline()
+for s in l, u:
+    c = socket.socket(s.family); c.connect(s.getsockname()); c.sendall(b"sent")
+    print("connected"); time.sleep(0.1); a, _ = s.accept(); print(all(a, 4)); sys.stdin.readline()
+"""
+
+
+def test_a_connection_that_is_not_accepted_yet_is_waited_for(d, clean):
+    b = d.create()
+    x = start(d, b, "import time\n" + PAIR + SLOW_TO_ACCEPT)
+    for n in 1, 2:
+        assert d.post(f"/v1/sandboxes/{b['id']}/execs/{x}/stdin", b"\n").status in (200, 204)
+        eventually(lambda: said(d, b, x).count("connected") == n, 20)  # noqa: B023
+        r = d.post(f"/v1/sandboxes/{b['id']}/checkpoints", {"memory": True})
+        assert r.status == 201 and r.json["memory"] is True, r
+        eventually(lambda: said(d, b, x).count("b'sent'") == n, 20)  # noqa: B023
+
+
 # Loopback lets 100 bytes a second pass, and has tokens left for one packet: the answer to the second shutdown's is under way for 0.3 s.
 SLOW = """
 c, a = pair(); c.sendall(b"over"); c.shutdown(socket.SHUT_WR); u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("127.0.0.1", 0))

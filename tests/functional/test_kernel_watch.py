@@ -9,6 +9,7 @@ import time
 import pytest
 
 import host
+from api import eventually
 from daemon import Daemon
 
 LIMITS = pathlib.Path(__file__).resolve().parents[1] / "limits"
@@ -173,3 +174,56 @@ def test_where_none_can_look_nothing_runs(d):
             return
         time.sleep(0.5)
     raise AssertionError(r)
+
+
+def ready_agents(d):
+    found = []
+    for pid in host.children(d.children()["warden"]):
+        try:
+            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "init\n":
+                found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def test_a_create_is_answered_when_its_agent_is_ended_before_it_has_read_anything(d):
+    """Nothing is watched, so the warden ends each new sandbox. Each process is stopped while it would be too early, as on a busy machine."""
+    over, said = threading.Event(), []
+    warden, api = d.children()["warden"], d.children()["api"]
+
+    def kill():
+        while not over.wait(0.01):
+            pid = watch_of(d)
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+
+    def create():
+        r = d.post("/v1/sandboxes", {"memory": "64M"}, timeout=60)
+        said.append("created" if r.status == 201 else r.json["error"]["message"])
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        eventually(lambda: "sandboxes are not watched" in d.output, 30)
+        for n in range(3):
+            creator = threading.Thread(target=create)
+            eventually(lambda: ready_agents(d), 30)
+            time.sleep(0.3)
+            os.kill(warden, signal.SIGSTOP)
+            for pid in ready_agents(d):
+                os.kill(pid, signal.SIGSTOP)
+            creator.start()
+            time.sleep(0.3)  # the request is sent
+            os.kill(api, signal.SIGSTOP)
+            os.kill(warden, signal.SIGCONT)
+            time.sleep(0.3)  # the agent is dead
+            os.kill(api, signal.SIGCONT)
+            creator.join()
+            assert len(said) == n + 1, f"no answer:\n{d.output}"
+        assert any("before the sandbox was ready" in x for x in said), said
+    finally:
+        over.set()
+        killer.join()
+        for pid in warden, api:
+            os.kill(pid, signal.SIGCONT)

@@ -28,17 +28,14 @@ static const struct column columns[] = {
 };
 
 const struct table checkpoints_table = {
+	.id = TABLE_CHECKPOINTS,
 	.name = "checkpoints",
 	.order = "created_ns, id",
 	.one = "a checkpoint",
 	.all = "the checkpoints",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.insert = Q_CHECKPOINT_INSERT,
-	.update = Q_CHECKPOINT_UPDATE,
-	.drop = Q_CHECKPOINT_DELETE,
 	.noted = true,
-	.note = NOTE_CHECKPOINTS,
 };
 
 int checkpoints_insert(struct db *d, const struct checkpoint_row *c, struct err *e)

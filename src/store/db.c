@@ -249,14 +249,14 @@ static int count_turn(struct db *d, struct err *e)
 
 static int restore(struct db *d, struct err *e)
 {
-	unsigned n[NOTE_TABLES];
+	unsigned n[TABLES_NOTED];
 	int r = notes_restore(d, n, e);
 
 	if (r > 0)
 		log_warn("state: rebuilt from notes: %u sandboxes, %u checkpoints, %u running execs, %u templates, %u "
 			 "secrets, %u tokens, %u tenants",
-			 n[NOTE_SANDBOXES], n[NOTE_CHECKPOINTS], n[NOTE_EXECS], n[NOTE_TEMPLATES], n[NOTE_SECRETS],
-			 n[NOTE_TOKENS], n[NOTE_TENANTS]);
+			 n[TABLE_SANDBOXES], n[TABLE_CHECKPOINTS], n[TABLE_EXECS], n[TABLE_TEMPLATES], n[TABLE_SECRETS],
+			 n[TABLE_TOKENS], n[TABLE_TENANTS]);
 	return r < 0 ? r : 0;
 }
 
@@ -492,7 +492,9 @@ void db_close(struct db *d)
 		return;
 	for (size_t i = 0; i < Q_COUNT; i++)
 		sqlite3_finalize(d->q[i]);
-	for (size_t i = 0; i < NOTE_TABLES; i++)
+	for (size_t i = 0; i < TABLES * ROW_CALLS; i++)
+		sqlite3_finalize(d->row[i / ROW_CALLS][i % ROW_CALLS]);
+	for (size_t i = 0; i < TABLES_NOTED; i++)
 		sqlite3_finalize(d->note_row[i]);
 	notes_close(&d->notes);
 	witness_done(&d->seen);

@@ -16,16 +16,15 @@ static const struct column columns[] = {
 };
 
 const struct table execs_table = {
+	.id = TABLE_EXECS,
 	.name = "execs",
 	.order = "started_ns, number, id",
 	.one = "an exec",
 	.all = "the execs",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.insert = Q_EXEC_INSERT,
-	.drop = Q_EXEC_DELETE,
-	.note = NOTE_EXECS,
 	.noted_rows = "result IS NULL",
+	.slight = true,
 };
 
 int execs_insert(struct db *d, const struct exec_row *x, struct err *e)
@@ -34,7 +33,7 @@ int execs_insert(struct db *d, const struct exec_row *x, struct err *e)
 
 	if (r == 0 && !x->result) {
 		d->counts = true;
-		note_row(d, NOTE_EXECS, x->id, NULL, 0);
+		note_row(d, TABLE_EXECS, x->id, NULL, 0);
 	}
 	return r;
 }
@@ -48,7 +47,7 @@ int execs_group(struct db *d, const char *id, uint64_t group, struct err *e)
 		return r;
 	q_text(s, 1, id);
 	q_u64(s, 2, group);
-	note_row(d, NOTE_EXECS, id, NULL, 0);
+	note_row(d, TABLE_EXECS, id, NULL, 0);
 	r = q_run(d, s, "store an exec's group", e);
 	return r < 0 ? r : 0;
 }
@@ -63,7 +62,7 @@ int execs_finish(struct db *d, const char *id, const char *result, uint64_t ende
 	q_text(s, 1, id);
 	q_text(s, 2, result);
 	q_u64(s, 3, ended_ns);
-	note_gone(d, NOTE_EXECS, id);
+	note_gone(d, TABLE_EXECS, id);
 	r = q_run(d, s, "store an exec's end", e);
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no exec '%s'", id);
@@ -72,7 +71,7 @@ int execs_finish(struct db *d, const char *id, const char *result, uint64_t ende
 
 int execs_delete(struct db *d, const char *id, struct err *e)
 {
-	note_gone(d, NOTE_EXECS, id);
+	note_gone(d, TABLE_EXECS, id);
 	return rows_drop(d, &execs_table, &(struct exec_row){ .id = id }, e);
 }
 

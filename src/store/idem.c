@@ -14,12 +14,12 @@ static const struct column columns[] = {
 };
 
 static const struct table idem_table = {
+	.id = TABLE_IDEM,
 	.name = "idem",
 	.one = "an answer",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.put = Q_IDEM_PUT,
-	.drop = Q_IDEM_DELETE,
+	.slight = true,
 };
 
 /* A copy, so that the statement does not stay open and hold back the log. */
@@ -69,10 +69,7 @@ int idem_find(struct db *d, const char *tenant, const char *key, struct idem_row
 	return r;
 }
 
-int idem_put(struct db *d, const struct idem_row *i, struct err *e)
-{
-	return rows_put(d, &idem_table, i, e);
-}
+DEFINE_PUT(idem_put, struct idem_row, idem_table)
 
 int idem_delete(struct db *d, const char *tenant, const char *key, struct err *e)
 {

@@ -17,22 +17,17 @@ static const struct column layer_columns[] = {
 };
 
 const struct table image_layers_table = {
+	.id = TABLE_IMAGE_LAYERS,
 	.name = "image_layers",
 	.order = "created_ns, chain",
 	.one = "a layer of an image",
 	.all = "the layers of images",
 	.columns = layer_columns,
 	.n = ARRAY_LEN(layer_columns),
-	.put = Q_IMAGE_LAYER_PUT,
-	.drop = Q_IMAGE_LAYER_DELETE,
 	.noted = true,
-	.note = NOTE_IMAGE_LAYERS,
 };
 
-int image_layers_put(struct db *d, const struct image_layer_row *x, struct err *e)
-{
-	return rows_put(d, &image_layers_table, x, e);
-}
+DEFINE_PUT(image_layers_put, struct image_layer_row, image_layers_table)
 
 int image_layers_delete(struct db *d, const char *chain, struct err *e)
 {
@@ -57,22 +52,17 @@ static const struct column image_columns[] = {
 };
 
 const struct table images_table = {
+	.id = TABLE_IMAGES,
 	.name = "images",
 	.order = "tenant, name",
 	.one = "an image",
 	.all = "the images",
 	.columns = image_columns,
 	.n = ARRAY_LEN(image_columns),
-	.put = Q_IMAGE_PUT,
-	.drop = Q_IMAGE_DELETE,
 	.noted = true,
-	.note = NOTE_IMAGES,
 };
 
-int images_put(struct db *d, const struct image_row *x, struct err *e)
-{
-	return rows_put(d, &images_table, x, e);
-}
+DEFINE_PUT(images_put, struct image_row, images_table)
 
 int images_delete(struct db *d, const char *tenant, const char *name, struct err *e)
 {
@@ -93,20 +83,16 @@ static const struct column cache_columns[] = {
 };
 
 static const struct table build_cache_table = {
+	.id = TABLE_BUILD_CACHE,
 	.name = "build_cache",
 	.order = "used_ns, tenant, key",
 	.one = "a step of a build",
 	.all = "the steps of builds",
 	.columns = cache_columns,
 	.n = ARRAY_LEN(cache_columns),
-	.put = Q_BUILD_CACHE_PUT,
-	.drop = Q_BUILD_CACHE_DELETE,
 };
 
-int build_cache_put(struct db *d, const struct build_cache_row *x, struct err *e)
-{
-	return rows_put(d, &build_cache_table, x, e);
-}
+DEFINE_PUT(build_cache_put, struct build_cache_row, build_cache_table)
 
 int build_cache_get(struct db *d, const char *tenant, const char *key, char *ret_chain, size_t room,
 		    uint64_t *ret_used_ns)

@@ -7,11 +7,13 @@
 #include "store/pending_rows.h"
 #include "store/note.h"
 #include "store/question.h"
+#include "store/rows.h"
 #include "store/witness.h"
 
 struct db {
 	sqlite3 *sql;
 	sqlite3_stmt *q[Q_COUNT];
+	sqlite3_stmt *row[TABLES][ROW_CALLS];
 	bool begun; /* the turn's transaction */
 	bool undone; /* a turn was, as a whole */
 	bool full; /* the disk was, once: what undid it */
@@ -23,7 +25,7 @@ struct db {
 	struct witness seen;
 	struct ahead ahead;
 	struct notes notes;
-	sqlite3_stmt *note_row[NOTE_TABLES];
+	sqlite3_stmt *note_row[TABLES_NOTED];
 };
 
 /* Whether the file is ours and not from the future; changes nothing. */
@@ -41,6 +43,13 @@ int db_undone(const struct db *d, struct err *e);
  */
 int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e);
 int q_run(struct db *d, sqlite3_stmt *s, const char *what, struct err *e); /* how many rows were changed */
+/*
+ * Opens the turn's transaction. @alone: what follows does not refer to rows that may still be pending. @counts: it changes what
+ * must not be lost unnoticed.
+ */
+int q_turn(struct db *d, bool alone, bool counts, struct err *e);
+/* The statement in @kept, which is prepared now if it was not yet. */
+int q_keep(struct db *d, sqlite3_stmt **kept, const char *sql, sqlite3_stmt **ret, struct err *e);
 /* Only asks: no transaction. */
 int q_prepare(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e);
 

@@ -11,13 +11,14 @@ static const struct column columns[] = {
 };
 
 static const struct table nets_table = {
+	.id = TABLE_NETS,
 	.name = "nets",
 	.order = "box",
 	.one = "what a network has used",
 	.all = "what networks have used",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.put = Q_NET_PUT,
+	.slight = true,
 };
 
 static const struct column name_columns[] = {
@@ -27,13 +28,14 @@ static const struct column name_columns[] = {
 };
 
 static const struct table net_names_table = {
+	.id = TABLE_NET_NAMES,
 	.name = "net_names",
 	.order = "box, number",
 	.one = "a name",
 	.all = "the names",
 	.columns = name_columns,
 	.n = ARRAY_LEN(name_columns),
-	.put = Q_NET_NAME_PUT,
+	.slight = true,
 };
 
 static const struct column tree_columns[] = {
@@ -42,27 +44,21 @@ static const struct column tree_columns[] = {
 };
 
 static const struct table net_trees_table = {
+	.id = TABLE_NET_TREES,
 	.name = "net_trees",
 	.order = "id",
 	.one = "a tree of forks",
 	.all = "the trees of forks",
 	.columns = tree_columns,
 	.n = ARRAY_LEN(tree_columns),
-	.put = Q_NET_TREE_PUT,
-	.drop = Q_NET_TREE_DELETE,
+	.slight = true,
 };
 
-int nets_put(struct db *d, const struct net_row *n, struct err *e)
-{
-	return rows_put(d, &nets_table, n, e);
-}
+DEFINE_PUT(nets_put, struct net_row, nets_table)
 
 DEFINE_EACH(nets_each, struct net_row, nets_table)
 
-int net_names_put(struct db *d, const struct net_name_row *n, struct err *e)
-{
-	return rows_put(d, &net_names_table, n, e);
-}
+DEFINE_PUT(net_names_put, struct net_name_row, net_names_table)
 
 int net_names_clear(struct db *d, const char *sandbox, struct err *e)
 {
@@ -78,10 +74,7 @@ int net_names_clear(struct db *d, const char *sandbox, struct err *e)
 
 DEFINE_EACH(net_names_each, struct net_name_row, net_names_table)
 
-int net_trees_put(struct db *d, const struct net_tree_row *t, struct err *e)
-{
-	return rows_put(d, &net_trees_table, t, e);
-}
+DEFINE_PUT(net_trees_put, struct net_tree_row, net_trees_table)
 
 int net_trees_delete(struct db *d, uint64_t id, struct err *e)
 {

@@ -22,19 +22,19 @@
 #define SKIP_NUMBERS 1000000 /* numbers of execs that may have been used since a sandbox's note was written */
 
 /* clang-format off */
-static const struct table *const tables[NOTE_TABLES] = {
-	[NOTE_TENANTS] = &tenants_table,     [NOTE_TOKENS] = &tokens_table,
-	[NOTE_SANDBOXES] = &sandboxes_table, [NOTE_CHECKPOINTS] = &checkpoints_table,
-	[NOTE_TEMPLATES] = &templates_table, [NOTE_POOLS] = &pools_table,
-	[NOTE_SECRETS] = &secrets_table,     [NOTE_SECRET_VALUES] = &secret_values_table,
-	[NOTE_PORTS] = &ports_table,	     [NOTE_EXECS] = &execs_table, /* those that run */
-	[NOTE_IMAGES] = &images_table,	     [NOTE_IMAGE_LAYERS] = &image_layers_table,
+static const struct table *const tables[TABLES_NOTED] = {
+	[TABLE_TENANTS] = &tenants_table,     [TABLE_TOKENS] = &tokens_table,
+	[TABLE_SANDBOXES] = &sandboxes_table, [TABLE_CHECKPOINTS] = &checkpoints_table,
+	[TABLE_TEMPLATES] = &templates_table, [TABLE_POOLS] = &pools_table,
+	[TABLE_SECRETS] = &secrets_table,     [TABLE_SECRET_VALUES] = &secret_values_table,
+	[TABLE_PORTS] = &ports_table,	     [TABLE_EXECS] = &execs_table, /* those that run */
+	[TABLE_IMAGES] = &images_table,	     [TABLE_IMAGE_LAYERS] = &image_layers_table,
 };
 /* clang-format on */
 
 struct note {
 	struct note *next;
-	enum note_table table;
+	enum table_id table;
 	uint64_t number;
 	char *key, *key2;
 	bool later; /* not after this commit */
@@ -61,7 +61,7 @@ static int part_of_key(const struct table *t, const char *column, size_t len)
 	return -1;
 }
 
-static void name_of(enum note_table t, const char *key, const char *key2, uint64_t number, char ret[NAME_SIZE])
+static void name_of(enum table_id t, const char *key, const char *key2, uint64_t number, char ret[NAME_SIZE])
 {
 	uint8_t sum[SHA256_SIZE];
 	struct sha256 s;
@@ -120,7 +120,7 @@ static void sum_of(const void *data, size_t len, uint8_t ret[SHA256_SIZE])
 	sha256_end(&s, ret);
 }
 
-static int encode(enum note_table t, sqlite3_stmt *s, struct buf *b)
+static int encode(enum table_id t, sqlite3_stmt *s, struct buf *b)
 {
 	uint8_t sum[SHA256_SIZE];
 	int r = buf_adds(b, MAGIC);
@@ -329,7 +329,7 @@ void notes_unmark(struct db *d, const char *name)
 
 /* --- what changes --- */
 
-void note_row(struct db *d, enum note_table t, const char *key, const char *key2, uint64_t number)
+void note_row(struct db *d, enum table_id t, const char *key, const char *key2, uint64_t number)
 {
 	struct notes *n = &d->notes;
 	struct note *x = n->dir < 0 ? NULL : calloc(1, sizeof(*x));
@@ -368,7 +368,7 @@ void notes_now(struct db *d)
 		x->later = false;
 }
 
-void note_gone(struct db *d, enum note_table t, const char *key)
+void note_gone(struct db *d, enum table_id t, const char *key)
 {
 	char name[NAME_SIZE];
 
@@ -455,7 +455,7 @@ void notes_flush(struct db *d)
 struct sync {
 	struct db *d;
 	struct map stale; /* names that no row has had yet */
-	enum note_table table;
+	enum table_id table;
 };
 
 static int stale_file(void *arg, const char *name)
@@ -524,8 +524,8 @@ int notes_sync(struct db *d, struct err *e)
 	r = map_init(&x.stale);
 	if (r == 0)
 		r = list_files(&d->notes, stale_file, &x);
-	for (unsigned t = 0; r == 0 && t < NOTE_TABLES; t++) {
-		x.table = (enum note_table)t;
+	for (unsigned t = 0; r == 0 && t < TABLES_NOTED; t++) {
+		x.table = (enum table_id)t;
 		snprintf(sql, sizeof(sql), "SELECT * FROM %s WHERE %s", tables[t]->name,
 			 tables[t]->noted_rows ? tables[t]->noted_rows : "true");
 		r = q_each(d, sql, sync_row, &x, "write notes", NULL);
@@ -543,7 +543,7 @@ struct noted_column {
 	uint8_t type;
 };
 
-static int decode(const struct buf *b, enum note_table *ret_table, struct noted_column *c, unsigned *ret_n)
+static int decode(const struct buf *b, enum table_id *ret_table, struct noted_column *c, unsigned *ret_n)
 {
 	struct piece p = { b->data, (uint32_t)b->len }, name;
 	uint8_t sum[SHA256_SIZE];
@@ -557,14 +557,15 @@ static int decode(const struct buf *b, enum note_table *ret_table, struct noted_
 	if (memcmp(sum, b->data + b->len - SUM, SUM) || !take(&p, magic, sizeof(magic)) ||
 	    memcmp(magic, MAGIC, sizeof(magic)) || !take_bytes(&p, &name))
 		return -EBADMSG;
-	while (t < NOTE_TABLES && (strlen(tables[t]->name) != name.len || memcmp(tables[t]->name, name.data, name.len)))
+	while (t < TABLES_NOTED &&
+	       (strlen(tables[t]->name) != name.len || memcmp(tables[t]->name, name.data, name.len)))
 		t++;
 	for (; p.len && n < COLUMNS_MAX; n++)
 		if (!take_bytes(&p, &c[n].name) || !take(&p, &c[n].type, 1) || !take_bytes(&p, &c[n].value))
 			return -EBADMSG;
-	if (t == NOTE_TABLES || p.len || !n)
+	if (t == TABLES_NOTED || p.len || !n)
 		return -EBADMSG;
-	*ret_table = (enum note_table)t;
+	*ret_table = (enum table_id)t;
 	*ret_n = n;
 	return 0;
 }
@@ -575,7 +576,7 @@ static char *text_of(const struct noted_column *c)
 }
 
 /* What a power cut has left in a file that had another name before is of that. */
-static bool fits_name(enum note_table t, const struct noted_column *c, unsigned n, const char *name)
+static bool fits_name(enum table_id t, const struct noted_column *c, unsigned n, const char *name)
 {
 	char *key[2] = { NULL, NULL }, is[NAME_SIZE];
 	uint64_t number = 0;
@@ -616,7 +617,7 @@ static void bind(sqlite3_stmt *s, int at, const struct noted_column *c)
 	}
 }
 
-static int insert(struct db *d, enum note_table t, const struct noted_column *c, unsigned n)
+static int insert(struct db *d, enum table_id t, const struct noted_column *c, unsigned n)
 {
 	AUTO(buf_done) struct buf sql = BUF_INIT(64 * KIB);
 	sqlite3_stmt *s = NULL;
@@ -657,7 +658,7 @@ static int restore_one(void *arg, const char *name)
 	AUTO(buf_done) struct buf b = BUF_INIT(NOTE_MAX);
 	struct noted_column c[COLUMNS_MAX];
 	struct restore *x = arg;
-	enum note_table t;
+	enum table_id t;
 	char bad[NAME_SIZE + sizeof(BAD)];
 	unsigned n;
 	int r = read_file(&x->d->notes, name, &b);
@@ -698,13 +699,13 @@ static const char orphans[] =
 	"DELETE FROM nets WHERE box NOT IN (SELECT id FROM boxes);"
 	"DELETE FROM net_names WHERE box NOT IN (SELECT id FROM boxes)";
 
-static int replace_all(struct db *d, unsigned count[NOTE_TABLES], struct err *e)
+static int replace_all(struct db *d, unsigned count[TABLES_NOTED], struct err *e)
 {
 	struct restore x = { .d = d, .count = count };
 	char sql[128];
 	int r = 0;
 
-	for (unsigned t = 0; r == 0 && t < NOTE_TABLES; t++) {
+	for (unsigned t = 0; r == 0 && t < TABLES_NOTED; t++) {
 		snprintf(sql, sizeof(sql), "DELETE FROM %s WHERE %s", tables[t]->name,
 			 tables[t]->noted_rows ? tables[t]->noted_rows : "true");
 		if (sqlite3_exec(d->sql, sql, NULL, NULL, NULL) != SQLITE_OK)
@@ -722,18 +723,18 @@ static int replace_all(struct db *d, unsigned count[NOTE_TABLES], struct err *e)
 	return r;
 }
 
-int notes_restore(struct db *d, unsigned ret_count[NOTE_TABLES], struct err *e)
+int notes_restore(struct db *d, unsigned ret_count[TABLES_NOTED], struct err *e)
 {
 	struct restore look = { .d = d, .count = ret_count, .look = true };
 	int r;
 
-	memset(ret_count, 0, NOTE_TABLES * sizeof(*ret_count));
+	memset(ret_count, 0, TABLES_NOTED * sizeof(*ret_count));
 	r = list_files(&d->notes, restore_one, &look);
 	if (r < 0)
 		return err_sys(e, ERR_INTERNAL, r, "state: read notes");
-	if (!ret_count[NOTE_TENANTS])
+	if (!ret_count[TABLE_TENANTS])
 		return 0;
-	memset(ret_count, 0, NOTE_TABLES * sizeof(*ret_count));
+	memset(ret_count, 0, TABLES_NOTED * sizeof(*ret_count));
 	if (sqlite3_exec(d->sql, "PRAGMA foreign_keys=OFF; BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
 		return db_fail(d->sql, e, "rebuild");
 	r = replace_all(d, ret_count, e);

@@ -21,20 +21,29 @@
 
 struct db;
 
-enum note_table {
-	NOTE_TENANTS,
-	NOTE_TOKENS,
-	NOTE_SANDBOXES,
-	NOTE_CHECKPOINTS,
-	NOTE_TEMPLATES,
-	NOTE_POOLS,
-	NOTE_SECRETS,
-	NOTE_SECRET_VALUES,
-	NOTE_PORTS,
-	NOTE_EXECS, /* those that run */
-	NOTE_IMAGES,
-	NOTE_IMAGE_LAYERS,
-	NOTE_TABLES
+/* The tables of the database. */
+enum table_id {
+	/* those with notes */
+	TABLE_TENANTS,
+	TABLE_TOKENS,
+	TABLE_SANDBOXES,
+	TABLE_CHECKPOINTS,
+	TABLE_TEMPLATES,
+	TABLE_POOLS,
+	TABLE_SECRETS,
+	TABLE_SECRET_VALUES,
+	TABLE_PORTS,
+	TABLE_EXECS, /* those that run */
+	TABLE_IMAGES,
+	TABLE_IMAGE_LAYERS,
+	TABLES_NOTED,
+
+	TABLE_IDEM = TABLES_NOTED,
+	TABLE_NETS,
+	TABLE_NET_NAMES,
+	TABLE_NET_TREES,
+	TABLE_BUILD_CACHE,
+	TABLES
 };
 
 struct note; /* one that is to be written or removed */
@@ -53,9 +62,9 @@ int notes_open(struct notes *n, const char *folder, struct err *e);
 void notes_close(struct notes *n);
 
 /* The row with this key has changed, in the turn's transaction. @number is the last part of a key that has one. */
-void note_row(struct db *d, enum note_table t, const char *key, const char *key2, uint64_t number);
+void note_row(struct db *d, enum table_id t, const char *key, const char *key2, uint64_t number);
 /* As note_row(), for one that mostly never had a note. */
-void note_gone(struct db *d, enum note_table t, const char *key);
+void note_gone(struct db *d, enum table_id t, const char *key);
 /*
  * From notes_later() to notes_usual(): rows that change get their note after the next commit instead of this one, since
  * they are about to change again. Before a caller learns of them, notes_now() must be called, followed by a commit.
@@ -74,4 +83,4 @@ void notes_unmark(struct db *d, const char *name);
 int notes_sync(struct db *d, struct err *e);
 
 /* Replaces the rows of all these tables by what the files say. 0 when there are none: then nothing is changed. */
-int notes_restore(struct db *d, unsigned ret_count[NOTE_TABLES], struct err *e);
+int notes_restore(struct db *d, unsigned ret_count[TABLES_NOTED], struct err *e);

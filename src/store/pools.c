@@ -14,22 +14,17 @@ static const struct column columns[] = {
 };
 
 const struct table pools_table = {
+	.id = TABLE_POOLS,
 	.name = "pools",
 	.order = "created_ns, id",
 	.one = "a pool",
 	.all = "the pools",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.put = Q_POOL_PUT,
-	.drop = Q_POOL_DELETE,
 	.noted = true,
-	.note = NOTE_POOLS,
 };
 
-int pools_put(struct db *d, const struct pool_row *p, struct err *e)
-{
-	return rows_put(d, &pools_table, p, e);
-}
+DEFINE_PUT(pools_put, struct pool_row, pools_table)
 
 int pools_delete(struct db *d, const char *id, struct err *e)
 {

@@ -12,22 +12,17 @@ static const struct column columns[] = {
 };
 
 const struct table ports_table = {
+	.id = TABLE_PORTS,
 	.name = "ports",
 	.order = "box, port",
 	.one = "a port",
 	.all = "the ports",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.put = Q_PORT_PUT,
-	.drop = Q_PORT_DELETE,
 	.noted = true,
-	.note = NOTE_PORTS,
 };
 
-int ports_put(struct db *d, const struct port_row *p, struct err *e)
-{
-	return rows_put(d, &ports_table, p, e);
-}
+DEFINE_PUT(ports_put, struct port_row, ports_table)
 
 int ports_delete(struct db *d, const char *sandbox, uint16_t port, struct err *e)
 {

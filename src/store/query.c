@@ -2,12 +2,17 @@
 #include "store/impl.h"
 #include "base/base.h"
 
+int q_keep(struct db *d, sqlite3_stmt **kept, const char *sql, sqlite3_stmt **ret, struct err *e)
+{
+	if (!*kept && sqlite3_prepare_v3(d->sql, sql, -1, SQLITE_PREPARE_PERSISTENT, kept, NULL) != SQLITE_OK)
+		return db_fail(d->sql, e, "prepare");
+	*ret = *kept;
+	return 0;
+}
+
 int q_prepare(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)
 {
-	if (!d->q[q] && sqlite3_prepare_v3(d->sql, sql, -1, SQLITE_PREPARE_PERSISTENT, &d->q[q], NULL) != SQLITE_OK)
-		return db_fail(d->sql, e, "prepare");
-	*ret = d->q[q];
-	return 0;
+	return q_keep(d, &d->q[q], sql, ret, e);
 }
 
 static int begin(struct db *d, struct err *e)
@@ -26,18 +31,8 @@ static int begin(struct db *d, struct err *e)
 	return 0;
 }
 
-/* What is written often, and no great loss: execs that are over, and what networks have used. */
-static bool counts(enum question q)
+int q_turn(struct db *d, bool alone, bool counts, struct err *e)
 {
-	return q != Q_EXEC_INSERT && q != Q_EXEC_DELETE && q != Q_IDEM_PUT && q != Q_IDEM_DELETE && q != Q_IDEM_PRUNE &&
-	       q != Q_NET_PUT && q != Q_NET_NAME_PUT && q != Q_NET_NAME_CLEAR && q != Q_NET_TREE_PUT &&
-	       q != Q_NET_TREE_DELETE;
-}
-
-int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)
-{
-	/* These two statements do not refer to rows that may still be pending. */
-	const bool alone = q == Q_SANDBOX_INSERT || q == Q_SANDBOX_DELETE;
 	int r = begin(d, e);
 
 	if (r == 0 && !alone)
@@ -46,8 +41,15 @@ int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, 
 		return r;
 	if (sqlite3_get_autocommit(d->sql))
 		return db_undone(d, e);
-	d->counts = d->counts || counts(q);
-	return q_prepare(d, q, sql, ret, e);
+	d->counts = d->counts || counts;
+	return 0;
+}
+
+int q_begin(struct db *d, enum question q, const char *sql, sqlite3_stmt **ret, struct err *e)
+{
+	const int r = q_turn(d, false, q != Q_IDEM_PRUNE && q != Q_NET_NAME_CLEAR, e);
+
+	return r < 0 ? r : q_prepare(d, q, sql, ret, e);
 }
 
 int q_run(struct db *d, sqlite3_stmt *s, const char *what, struct err *e)

@@ -7,8 +7,6 @@
 
 #define SQL_SIZE 1024
 
-enum call { CALL_INSERT, CALL_PUT, CALL_UPDATE, CALL_DROP };
-
 /* --- the text of a statement --- */
 
 struct text {
@@ -60,23 +58,23 @@ static void add_insert(struct text *x, const struct table *t)
 	add(x, ")");
 }
 
-static void statement(struct text *x, const struct table *t, enum call call)
+static void statement(struct text *x, const struct table *t, enum row_call call)
 {
-	if (call == CALL_INSERT || call == CALL_PUT)
+	if (call == ROW_INSERT || call == ROW_PUT)
 		add_insert(x, t);
-	if (call == CALL_PUT) {
+	if (call == ROW_PUT) {
 		add(x, " ON CONFLICT (");
 		add_columns(x, t, COLUMN_KEY, false, ",");
 		add(x, ") DO UPDATE SET ");
 		add_columns(x, t, COLUMN_VALUE, true, ",");
 	}
-	if (call == CALL_UPDATE) {
+	if (call == ROW_UPDATE) {
 		add(x, "UPDATE %s SET ", t->name);
 		add_columns(x, t, COLUMN_VALUE, true, ",");
 	}
-	if (call == CALL_DROP)
+	if (call == ROW_DROP)
 		add(x, "DELETE FROM %s", t->name);
-	if (call == CALL_UPDATE || call == CALL_DROP) {
+	if (call == ROW_UPDATE || call == ROW_DROP) {
 		add(x, " WHERE ");
 		add_columns(x, t, COLUMN_KEY, true, " AND ");
 	}
@@ -219,51 +217,55 @@ static void note(struct db *d, const struct table *t, const void *row)
 		else if (c->role == COLUMN_KEY)
 			number = number_of(c, row);
 	}
-	note_row(d, t->note, key[0], key[1], number);
+	note_row(d, t->id, key[0], key[1], number);
 }
 
 /* How many rows were changed. */
-static int run(struct db *d, const struct table *t, enum call call, const void *row, struct err *e)
+static int run(struct db *d, const struct table *t, enum row_call call, const void *row, struct err *e)
 {
-	const enum question q[] = { t->insert, t->put, t->update, t->drop };
+	/* These do not refer to rows that may still be pending. */
+	const bool alone = t->id == TABLE_SANDBOXES && (call == ROW_INSERT || call == ROW_DROP);
+	sqlite3_stmt **kept = &d->row[t->id][call];
 	struct text sql = { .n = 0 };
 	sqlite3_stmt *s;
 	char what[64];
 	int r;
 
-	if (!d->q[q[call]])
+	if (!*kept)
 		statement(&sql, t, call);
-	r = q_begin(d, q[call], sql.s, &s, e);
+	r = q_turn(d, alone, !t->slight, e);
+	if (r == 0)
+		r = q_keep(d, kept, sql.s, &s, e);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < t->n; i++) {
 		const enum column_role role = t->columns[i].role;
 
-		if (role == COLUMN_KEY || (call != CALL_DROP && (role == COLUMN_VALUE || call != CALL_UPDATE)))
+		if (role == COLUMN_KEY || (call != ROW_DROP && (role == COLUMN_VALUE || call != ROW_UPDATE)))
 			bind(s, (int)i + 1, &t->columns[i], row);
 	}
 	note(d, t, row);
-	snprintf(what, sizeof(what), "%s %s", call == CALL_DROP ? "delete" : "store", t->one);
+	snprintf(what, sizeof(what), "%s %s", call == ROW_DROP ? "delete" : "store", t->one);
 	return q_run(d, s, what, e);
 }
 
 int rows_insert(struct db *d, const struct table *t, const void *row, struct err *e)
 {
-	const int r = run(d, t, CALL_INSERT, row, e);
+	const int r = run(d, t, ROW_INSERT, row, e);
 
 	return r < 0 ? r : 0;
 }
 
 int rows_put(struct db *d, const struct table *t, const void *row, struct err *e)
 {
-	const int r = run(d, t, CALL_PUT, row, e);
+	const int r = run(d, t, ROW_PUT, row, e);
 
 	return r < 0 ? r : 0;
 }
 
 int rows_update(struct db *d, const struct table *t, const void *row, struct err *e)
 {
-	const int r = run(d, t, CALL_UPDATE, row, e);
+	const int r = run(d, t, ROW_UPDATE, row, e);
 
 	if (r == 0)
 		return err_set(e, ERR_NOT_FOUND, -ENOENT, "state: no %s '%s'", strchr(t->one, ' ') + 1, key_of(t, row));
@@ -272,7 +274,7 @@ int rows_update(struct db *d, const struct table *t, const void *row, struct err
 
 int rows_drop(struct db *d, const struct table *t, const void *row, struct err *e)
 {
-	const int r = run(d, t, CALL_DROP, row, e);
+	const int r = run(d, t, ROW_DROP, row, e);
 
 	return r < 0 ? r : 0;
 }

@@ -7,7 +7,9 @@
 #include <stddef.h>
 
 #include "store/note.h"
-#include "store/question.h"
+
+/* What is done with a row; each is a statement of its table. */
+enum row_call { ROW_INSERT, ROW_PUT, ROW_UPDATE, ROW_DROP, ROW_CALLS };
 
 enum column_type {
 	COLUMN_TEXT, /* NULL is NULL */
@@ -44,10 +46,10 @@ struct table {
 	const char *one, *all; /* "a template", "the templates": for messages */
 	const struct column *columns;
 	size_t n;
-	enum question insert, put, update, drop; /* those that it has */
-	bool noted; /* each write is one of a row that has a note of @note */
-	enum note_table note;
+	enum table_id id;
+	bool noted; /* each write is one of a row that has a note */
 	const char *noted_rows; /* a condition: others have no note */
+	bool slight; /* written often, and no great loss: execs that are over, and what networks have used */
 };
 
 extern const struct table tenants_table, tokens_table, sandboxes_table, checkpoints_table, templates_table, pools_table,
@@ -62,6 +64,13 @@ int rows_drop(struct db *d, const struct table *t, const void *row, struct err *
 int rows_each(struct db *d, const struct table *t, int (*row)(void *ctx, sqlite3_stmt *s), void *ctx, struct err *e);
 /* Reads a row of rows_each(). */
 void rows_read(const struct table *t, sqlite3_stmt *s, void *ret_row);
+
+/* Defines int NAME(struct db *, const ROW *, struct err *). */
+#define DEFINE_PUT(name, row_type, table)                                                                              \
+	int name(struct db *d, const row_type *row, struct err *e)                                                     \
+	{                                                                                                              \
+		return rows_put(d, &(table), row, e);                                                                  \
+	}
 
 /* Defines int NAME(struct db *, int (*fn)(void *arg, const ROW *), void *arg, struct err *). */
 #define DEFINE_EACH(name, row_type, table)                                                                             \

@@ -24,17 +24,14 @@ static const struct column columns[] = {
 };
 
 const struct table sandboxes_table = {
+	.id = TABLE_SANDBOXES,
 	.name = "boxes",
 	.order = "created_ns, id",
 	.one = "a sandbox",
 	.all = "the sandboxes",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.insert = Q_SANDBOX_INSERT,
-	.update = Q_SANDBOX_UPDATE,
-	.drop = Q_SANDBOX_DELETE,
 	.noted = true,
-	.note = NOTE_SANDBOXES,
 };
 
 int sandboxes_insert(struct db *d, const struct sandbox_row *b, struct err *e)

@@ -14,22 +14,17 @@ static const struct column columns[] = {
 };
 
 const struct table secrets_table = {
+	.id = TABLE_SECRETS,
 	.name = "secrets",
 	.order = "tenant, name",
 	.one = "a secret",
 	.all = "the secrets",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.put = Q_SECRET_PUT,
-	.drop = Q_SECRET_DELETE,
 	.noted = true,
-	.note = NOTE_SECRETS,
 };
 
-int secrets_put(struct db *d, const struct secret_row *t, struct err *e)
-{
-	return rows_put(d, &secrets_table, t, e);
-}
+DEFINE_PUT(secrets_put, struct secret_row, secrets_table)
 
 int secrets_delete(struct db *d, const char *tenant, const char *name, struct err *e)
 {
@@ -49,17 +44,14 @@ static const struct column value_columns[] = {
 };
 
 const struct table secret_values_table = {
+	.id = TABLE_SECRET_VALUES,
 	.name = "secret_values",
 	.order = "tenant, name, version",
 	.one = "a secret's value",
 	.all = "the secrets' values",
 	.columns = value_columns,
 	.n = ARRAY_LEN(value_columns),
-	.insert = Q_SECRET_VALUE_PUT,
-	.update = Q_SECRET_VALUE_RESEAL,
-	.drop = Q_SECRET_VALUE_DELETE,
 	.noted = true,
-	.note = NOTE_SECRET_VALUES,
 };
 
 int secret_values_put(struct db *d, const struct secret_value_row *v, struct err *e)

@@ -13,22 +13,17 @@ static const struct column columns[] = {
 };
 
 const struct table templates_table = {
+	.id = TABLE_TEMPLATES,
 	.name = "templates",
 	.order = "tenant, name",
 	.one = "a template",
 	.all = "the templates",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.put = Q_TEMPLATE_PUT,
-	.drop = Q_TEMPLATE_DELETE,
 	.noted = true,
-	.note = NOTE_TEMPLATES,
 };
 
-int templates_put(struct db *d, const struct template_row *t, struct err *e)
-{
-	return rows_put(d, &templates_table, t, e);
-}
+DEFINE_PUT(templates_put, struct template_row, templates_table)
 
 int templates_delete(struct db *d, const char *tenant, const char *name, struct err *e)
 {

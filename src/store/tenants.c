@@ -24,22 +24,17 @@ static const struct column columns[] = {
 };
 
 const struct table tenants_table = {
+	.id = TABLE_TENANTS,
 	.name = "tenants",
 	.order = "number",
 	.one = "a tenant",
 	.all = "the tenants",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.put = Q_TENANT_PUT,
-	.drop = Q_TENANT_DELETE,
 	.noted = true,
-	.note = NOTE_TENANTS,
 };
 
-int tenants_put(struct db *d, const struct tenant_row *t, struct err *e)
-{
-	return rows_put(d, &tenants_table, t, e);
-}
+DEFINE_PUT(tenants_put, struct tenant_row, tenants_table)
 
 int tenants_delete(struct db *d, const char *id, struct err *e)
 {

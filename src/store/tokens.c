@@ -19,22 +19,17 @@ static const struct column columns[] = {
 };
 
 const struct table tokens_table = {
+	.id = TABLE_TOKENS,
 	.name = "tokens",
 	.order = "created_ns, id",
 	.one = "a token",
 	.all = "the tokens",
 	.columns = columns,
 	.n = ARRAY_LEN(columns),
-	.put = Q_TOKEN_PUT,
-	.drop = Q_TOKEN_DELETE,
 	.noted = true,
-	.note = NOTE_TOKENS,
 };
 
-int tokens_put(struct db *d, const struct token_row *t, struct err *e)
-{
-	return rows_put(d, &tokens_table, t, e);
-}
+DEFINE_PUT(tokens_put, struct token_row, tokens_table)
 
 int tokens_delete(struct db *d, const char *id, struct err *e)
 {

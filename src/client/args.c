@@ -225,6 +225,13 @@ int args_count(const struct args *a, int min, int max, const char *want, struct 
 	return r;
 }
 
+int args_connect(const struct args *a, int min, int max, const char *want, struct conn **ret, struct err *e)
+{
+	int r = args_count(a, min, max, want, e);
+
+	return r < 0 ? r : conn_open(&a->conn, ret, e);
+}
+
 int args_add_env(json_t *body, const char *arg, struct err *e)
 {
 	json_t *env = json_object_get(body, "env");

@@ -201,9 +201,7 @@ static int run(struct args *a, struct err *e)
 			r = err_set(e, ERR_INVALID, -EINVAL, "--head cannot be used with --online");
 		return r < 0 ? r : verify(a, &o, e);
 	}
-	r = args_count(a, 0, 0, "options, or verify", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 0, 0, "options, or verify", &c, e);
 	if (r < 0)
 		return r;
 	for (;;) {

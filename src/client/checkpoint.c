@@ -240,27 +240,8 @@ static const struct command ls = {
 	.run = run_ls,
 };
 
-static const struct command inspect = {
-	.name = "checkpoint inspect",
-	.text = "print all details of a checkpoint",
-	.help = inspect_help,
-	.complete = COMPLETE_NAMES,
-	.names = "checkpoint",
-	.thing = &checkpoint,
-	.run = thing_inspect,
-};
-
-static const struct command rm = {
-	.name = "checkpoint rm",
-	.text = "remove checkpoints",
-	.help = rm_help,
-	.letters = "f",
-	.options = thing_rm_options,
-	.complete = COMPLETE_NAMES,
-	.names = "checkpoint",
-	.thing = &checkpoint,
-	.run = thing_rm,
-};
+static const struct command inspect = THING_INSPECT(checkpoint, "print all details of a checkpoint", inspect_help);
+static const struct command rm = THING_RM(checkpoint, "remove checkpoints", rm_help);
 
 static const struct command *const verbs[] = {
 	&create, &ls, &inspect, &rm, &checkpoint_export, &checkpoint_import, NULL

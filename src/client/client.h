@@ -91,6 +91,8 @@ int args_sandbox(struct args *a, int (*apply)(void *arg, int opt, const char *va
 int args_only(struct args *a, struct err *e);
 /* How many words there must be; @max < 0: any number. */
 int args_count(const struct args *a, int min, int max, const char *want, struct err *e);
+/* args_count(), and then a connection to the daemon. */
+int args_connect(const struct args *a, int min, int max, const char *want, struct conn **ret, struct err *e);
 /* The options every command has, for completion. */
 const struct option *args_common(void);
 /* Puts NAME=VALUE, or NAME with our own value, into @body's object "env". */

@@ -450,9 +450,7 @@ static int run(struct args *a, struct err *e)
 		p.user = opt == OPT_USER ? optarg : p.user;
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 2, -1, "SRC and DST", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 2, -1, "SRC and DST", &c, e);
 	if (r < 0)
 		return r;
 	p.conn = c;

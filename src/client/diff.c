@@ -161,9 +161,7 @@ static int run(struct args *a, struct err *e)
 	}
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, 2, "TO", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, 2, "TO", &c, e);
 	if (r == 0)
 		r = ask(c, a, text, &v, e);
 	if (r == 0)

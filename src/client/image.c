@@ -108,9 +108,7 @@ static int run_history(struct args *a, struct err *e)
 
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, 1, "IMAGE", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, 1, "IMAGE", &c, e);
 	if (r == 0 && image_url(&path, a->rest[0], "") < 0)
 		r = err_set(e, ERR_INVALID, -EINVAL, "the name of the image is too long");
 	if (r == 0)
@@ -152,9 +150,7 @@ static int run_tag(struct args *a, struct err *e)
 
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 2, 2, "IMAGE and NAME", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 2, 2, "IMAGE and NAME", &c, e);
 	if (r == 0 && image_url(&path, a->rest[0], "/tag") < 0)
 		r = err_set(e, ERR_INVALID, -EINVAL, "the name of the image is too long");
 	body = json_pack("{s:s}", "name", r == 0 ? a->rest[1] : "");
@@ -192,9 +188,7 @@ static int run_prune(struct args *a, struct err *e)
 		builds |= opt == 'b';
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 0, 0, "options", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 0, 0, "options", &c, e);
 	if (r == 0)
 		r = builds ? conn_json(c, "DELETE", "/v1/images/build/cache", NULL, &v, e) :
 			     conn_json(c, "POST", "/v1/images/prune", NULL, &v, e);
@@ -265,9 +259,7 @@ static int run_df(struct args *a, struct err *e)
 		all |= opt == 'A';
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 0, 0, "options", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 0, 0, "options", &c, e);
 	if (r == 0)
 		r = conn_get(c, all ? "/v1/images/usage?tenant=*" : "/v1/images/usage", &v, e);
 	if (r < 0)
@@ -275,16 +267,8 @@ static int run_df(struct args *a, struct err *e)
 	return a->json ? show_json(v, SHOW_LINE, e) : show_use(v, e);
 }
 
-static const struct command ls = {
-	.name = "image ls", .text = "list images", .help = ls_help, .thing = &image, .run = thing_ls
-};
-static const struct command inspect = { .name = "image inspect",
-					.text = "print all details of an image",
-					.help = inspect_help,
-					.complete = COMPLETE_NAMES,
-					.names = "image",
-					.thing = &image,
-					.run = thing_inspect };
+static const struct command ls = THING_LS(image, "list images", ls_help);
+static const struct command inspect = THING_INSPECT(image, "print all details of an image", inspect_help);
 static const struct command history = { .name = "image history",
 					.text = "list the steps that made an image",
 					.help = history_help,
@@ -297,15 +281,7 @@ static const struct command tag = { .name = "image tag",
 				    .complete = COMPLETE_NAMES,
 				    .names = "image",
 				    .run = run_tag };
-static const struct command rm = { .name = "image rm",
-				   .text = "remove images",
-				   .help = rm_help,
-				   .letters = "f",
-				   .options = thing_rm_options,
-				   .complete = COMPLETE_NAMES,
-				   .names = "image",
-				   .thing = &image,
-				   .run = thing_rm };
+static const struct command rm = THING_RM(image, "remove images", rm_help);
 static const struct command prune = { .name = "image prune",
 				      .text = "remove layers that nothing needs",
 				      .help = prune_help,

@@ -65,9 +65,7 @@ static int run(struct args *a, struct err *e)
 			   a->rest[0], a->rest[0]);
 		return -EINVAL;
 	}
-	r = args_count(a, 2, -1, "SANDBOX and EXEC", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 2, -1, "SANDBOX and EXEC", &c, e);
 	for (int i = 1; i < a->nrest && r == 0; i++)
 		r = kill_one(a, c, a->rest[i], name, e);
 	return r;

@@ -249,9 +249,7 @@ static int run(struct args *a, struct err *e)
 		return r;
 	if (only && strcmp(only, "stdout") && strcmp(only, "stderr") && strcmp(only, "tty"))
 		return err_set(e, ERR_INVALID, -EINVAL, "--stream '%.20s': must be stdout, stderr or tty", only);
-	r = args_count(a, 1, list ? 1 : 2, "SANDBOX", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, list ? 1 : 2, "SANDBOX", &c, e);
 	if (r < 0)
 		return r;
 	sandbox = a->rest[0];

@@ -204,9 +204,7 @@ static int run(struct args *a, struct err *e)
 	}
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, 1, "SANDBOX", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, 1, "SANDBOX", &c, e);
 	if (r == 0)
 		r = url_add(&path, "/v1/sandboxes/%s/network", a->rest[0]);
 	if (r == 0)
@@ -271,9 +269,7 @@ static int run_why(struct args *a, struct err *e)
 
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, 1, "SANDBOX", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, 1, "SANDBOX", &c, e);
 	if (r == 0)
 		r = url_add(&path, "/v1/sandboxes/%s/network?why=1", a->rest[0]);
 	if (r == 0)

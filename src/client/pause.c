@@ -59,9 +59,7 @@ static int change(struct args *a, const char *verb, struct err *e)
 	}
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, -1, "SANDBOX", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, -1, "SANDBOX", &c, e);
 	for (int i = 0; i < a->nrest && r == 0; i++) {
 		AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 		AUTO_JSON json_t *answer = NULL;

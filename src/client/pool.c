@@ -54,8 +54,7 @@ static int apply(json_t *body, int opt, const char *arg, struct err *e)
 
 static int run_set(struct args *a, struct err *e)
 {
-	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
-	AUTO_JSON json_t *body = json_object(), *v = NULL;
+	AUTO_JSON json_t *body = json_object();
 	AUTO(conn_close) struct conn *c = NULL;
 	int opt, r;
 
@@ -73,11 +72,7 @@ static int run_set(struct args *a, struct err *e)
 	}
 	if (r == 0)
 		r = conn_open(&a->conn, &c, e);
-	if (r == 0)
-		r = thing_url(&pool, a->rest[0], &path);
-	if (r == 0)
-		r = conn_json(c, "PUT", buf_str(&path), body, &v, e);
-	return r == 0 && a->json ? show_json(v, SHOW_LINE, e) : r;
+	return r < 0 ? r : thing_put(a, c, &pool, body, e);
 }
 
 /* ---- ls, inspect, rm ---- */
@@ -126,35 +121,9 @@ static const struct command set = {
 	.run = run_set,
 };
 
-static const struct command ls = {
-	.name = "pool ls",
-	.text = "list pools",
-	.help = ls_help,
-	.thing = &pool,
-	.run = thing_ls,
-};
-
-static const struct command inspect = {
-	.name = "pool inspect",
-	.text = "print all details of a pool",
-	.help = inspect_help,
-	.complete = COMPLETE_NAMES,
-	.names = "pool",
-	.thing = &pool,
-	.run = thing_inspect,
-};
-
-static const struct command rm = {
-	.name = "pool rm",
-	.text = "remove pools",
-	.help = rm_help,
-	.letters = "f",
-	.options = thing_rm_options,
-	.complete = COMPLETE_NAMES,
-	.names = "pool",
-	.thing = &pool,
-	.run = thing_rm,
-};
+static const struct command ls = THING_LS(pool, "list pools", ls_help);
+static const struct command inspect = THING_INSPECT(pool, "print all details of a pool", inspect_help);
+static const struct command rm = THING_RM(pool, "remove pools", rm_help);
 
 static const struct command *const verbs[] = { &set, &ls, &inspect, &rm, NULL };
 

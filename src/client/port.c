@@ -66,9 +66,7 @@ static int run_ls(struct args *a, struct err *e)
 	table_init(&t, titles, ARRAY_LEN(titles), 1);
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, 1, "SANDBOX", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, 1, "SANDBOX", &c, e);
 	if (r == 0)
 		r = port_call(a, c, "GET", NULL, NULL, &v, e);
 	if (r < 0)
@@ -124,9 +122,7 @@ static int run_rm(struct args *a, struct err *e)
 
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 2, -1, a->nrest ? "PORT" : "SANDBOX and PORT", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 2, -1, a->nrest ? "PORT" : "SANDBOX and PORT", &c, e);
 	for (int i = 1; i < a->nrest && r == 0; i++) {
 		r = port_call(a, c, "DELETE", a->rest[i], NULL, NULL, e);
 		if (r == 0 && !a->json)

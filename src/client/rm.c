@@ -38,9 +38,7 @@ static int run(struct args *a, struct err *e)
 	}
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, all ? 0 : 1, all ? 0 : -1, all ? "options" : "SANDBOX, or --all", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, all ? 0 : 1, all ? 0 : -1, all ? "options" : "SANDBOX, or --all", &c, e);
 	if (r == 0 && all)
 		r = list_sandboxes(c, "", &list, e);
 	if (r < 0)

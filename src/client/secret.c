@@ -138,7 +138,7 @@ static int put(struct args *a, bool there, struct err *e)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 	AUTO(wipe) struct buf value = BUF_INIT(VALUE_MAX + 1);
-	AUTO_JSON json_t *body = json_object(), *v = NULL, *old = NULL;
+	AUTO_JSON json_t *body = json_object(), *old = NULL;
 	AUTO(conn_close) struct conn *c = NULL;
 	const char *file = NULL, *var = NULL;
 	int opt, r;
@@ -160,10 +160,8 @@ static int put(struct args *a, bool there, struct err *e)
 		err_remedy(e, "give the value on stdin, type it, or use --from-file or --from-env");
 		return -EINVAL;
 	}
-	r = args_count(a, 1, 1, "NAME", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
-	if (r == 0)
+	r = args_connect(a, 1, 1, "NAME", &c, e);
+	if (r == 0 && there)
 		r = thing_url(&secret, a->rest[0], &path);
 	if (r == 0 && there)
 		r = conn_get(c, buf_str(&path), &old, e);
@@ -171,9 +169,7 @@ static int put(struct args *a, bool there, struct err *e)
 		r = read_value(file, var, &value, e);
 	if (r == 0)
 		r = put_value(body, &value, e);
-	if (r == 0)
-		r = conn_json(c, "PUT", buf_str(&path), body, &v, e);
-	return r == 0 && a->json ? show_json(v, SHOW_LINE, e) : r;
+	return r < 0 ? r : thing_put(a, c, &secret, body, e);
 }
 
 static int run_set(struct args *a, struct err *e)
@@ -238,35 +234,10 @@ static const struct command rotate = {
 	.run = run_rotate,
 };
 
-static const struct command ls = {
-	.name = "secret ls",
-	.text = "list secrets",
-	.help = ls_help,
-	.thing = &secret,
-	.run = thing_ls,
-};
-
-static const struct command inspect = {
-	.name = "secret inspect",
-	.text = "print all details of a secret except its value",
-	.help = inspect_help,
-	.complete = COMPLETE_NAMES,
-	.names = "secret",
-	.thing = &secret,
-	.run = thing_inspect,
-};
-
-static const struct command rm = {
-	.name = "secret rm",
-	.text = "remove secrets",
-	.help = rm_help,
-	.letters = "f",
-	.options = thing_rm_options,
-	.complete = COMPLETE_NAMES,
-	.names = "secret",
-	.thing = &secret,
-	.run = thing_rm,
-};
+static const struct command ls = THING_LS(secret, "list secrets", ls_help);
+static const struct command inspect =
+	THING_INSPECT(secret, "print all details of a secret except its value", inspect_help);
+static const struct command rm = THING_RM(secret, "remove secrets", rm_help);
 
 static const struct command *const verbs[] = { &set, &rotate, &ls, &inspect, &rm, NULL };
 

@@ -48,9 +48,7 @@ static int run(struct args *a, struct err *e)
 
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, 1, "SANDBOX", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, 1, "SANDBOX", &c, e);
 	if (r == 0)
 		r = url_add(&path, "/v1/sandboxes/%s", a->rest[0]);
 	if (r == 0 && !a->json)

@@ -153,8 +153,7 @@ static int check_warm(const json_t *warm, struct err *e)
 
 static int run_set(struct args *a, struct err *e)
 {
-	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
-	AUTO_JSON json_t *body = json_object(), *v = NULL;
+	AUTO_JSON json_t *body = json_object();
 	AUTO(conn_close) struct conn *c = NULL;
 	int opt, r;
 
@@ -172,13 +171,9 @@ static int run_set(struct args *a, struct err *e)
 		r = conn_open(&a->conn, &c, e);
 	if (r == 0)
 		r = ref_resolve(c, body, "checkpoint", e);
-	if (r == 0)
-		r = thing_url(&template, a->rest[0], &path);
 	if (r == 0 && !a->json && json_object_get(body, "warm"))
 		conn_doing(c, "cloche: waiting until the warm code is ready");
-	if (r == 0)
-		r = conn_json(c, "PUT", buf_str(&path), body, &v, e);
-	return r == 0 && a->json ? show_json(v, SHOW_LINE, e) : r;
+	return r < 0 ? r : thing_put(a, c, &template, body, e);
 }
 
 /* ---- ls, inspect, rm ---- */
@@ -240,35 +235,9 @@ static const struct command set = {
 	.run = run_set,
 };
 
-static const struct command ls = {
-	.name = "template ls",
-	.text = "list templates",
-	.help = ls_help,
-	.thing = &template,
-	.run = thing_ls,
-};
-
-static const struct command inspect = {
-	.name = "template inspect",
-	.text = "print all details of a template",
-	.help = inspect_help,
-	.complete = COMPLETE_NAMES,
-	.names = "template",
-	.thing = &template,
-	.run = thing_inspect,
-};
-
-static const struct command rm = {
-	.name = "template rm",
-	.text = "remove templates",
-	.help = rm_help,
-	.letters = "f",
-	.options = thing_rm_options,
-	.complete = COMPLETE_NAMES,
-	.names = "template",
-	.thing = &template,
-	.run = thing_rm,
-};
+static const struct command ls = THING_LS(template, "list templates", ls_help);
+static const struct command inspect = THING_INSPECT(template, "print all details of a template", inspect_help);
+static const struct command rm = THING_RM(template, "remove templates", rm_help);
 
 static const struct command *const verbs[] = { &set, &ls, &inspect, &rm, NULL };
 

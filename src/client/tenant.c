@@ -6,32 +6,37 @@
 #include "client/text.h"
 #include "client/thing.h"
 
-#define QUOTA 256 /* + its index */
 #define OPT_RATE 300
 
 enum kind { NUMBER, SIZE, CPUS };
 
+/* Each quota is an option and a field: X(id, option, field, kind). */
+#define QUOTAS(X)                                                                                                      \
+	X(SANDBOXES, "sandboxes", "sandboxes", NUMBER)                                                                 \
+	X(CPUS, "cpus", "cpus", CPUS)                                                                                  \
+	X(MEMORY, "memory", "memory", SIZE)                                                                            \
+	X(DISK, "disk", "disk", SIZE)                                                                                  \
+	X(EXECS, "execs", "execs", NUMBER)                                                                             \
+	X(CHECKPOINTS, "checkpoints", "checkpoints", NUMBER)                                                           \
+	X(CHECKPOINT_BYTES, "checkpoint-bytes", "checkpoint_bytes", SIZE)                                              \
+	X(SECRETS, "secrets", "secrets", NUMBER)                                                                       \
+	X(IMAGE_BYTES, "image-bytes", "image_bytes", SIZE)                                                             \
+	X(GPUS, "gpus", "gpus", NUMBER)
+
+#define QUOTA 256 /* + its place */
+#define QUOTA_ID(id, option, field, kind) QUOTA_##id,
+#define QUOTA_FIELD(id, option, field, kind) { option, field, kind },
+#define QUOTA_OPTION(id, option, field, kind) { option, required_argument, NULL, QUOTA + QUOTA_##id },
+
+enum { QUOTAS(QUOTA_ID) };
+
 static const struct quota {
-	const char *field;
+	const char *option, *field;
 	enum kind kind;
-} quotas[] = {
-	{ "sandboxes", NUMBER }, { "cpus", CPUS },	    { "memory", SIZE },		  { "disk", SIZE },
-	{ "execs", NUMBER },	 { "checkpoints", NUMBER }, { "checkpoint_bytes", SIZE }, { "secrets", NUMBER },
-	{ "image_bytes", SIZE }, { "gpus", NUMBER },
-};
+} quotas[] = { QUOTAS(QUOTA_FIELD) };
 
 static const struct option set_options[] = {
-	{ "sandboxes", required_argument, NULL, QUOTA },
-	{ "cpus", required_argument, NULL, QUOTA + 1 },
-	{ "memory", required_argument, NULL, QUOTA + 2 },
-	{ "disk", required_argument, NULL, QUOTA + 3 },
-	{ "execs", required_argument, NULL, QUOTA + 4 },
-	{ "checkpoints", required_argument, NULL, QUOTA + 5 },
-	{ "checkpoint-bytes", required_argument, NULL, QUOTA + 6 },
-	{ "secrets", required_argument, NULL, QUOTA + 7 },
-	{ "image-bytes", required_argument, NULL, QUOTA + 8 },
-	{ "gpus", required_argument, NULL, QUOTA + 9 },
-	{ "rate", required_argument, NULL, OPT_RATE },
+	QUOTAS(QUOTA_OPTION){ "rate", required_argument, NULL, OPT_RATE },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -99,7 +104,7 @@ static int set_quota(json_t *body, const struct quota *q, const char *arg, struc
 	if (r == 0 && v > INT64_MAX)
 		r = err_set(e, ERR_INVALID, -ERANGE, "'%.60s': too large", arg);
 	if (r < 0)
-		return err_wrap(e, r, "--%s", set_options[q - quotas].name);
+		return err_wrap(e, r, "--%s", q->option);
 	if (!all) {
 		all = json_object();
 		json_object_set_new(body, "quotas", all);
@@ -243,35 +248,9 @@ static const struct command set = {
 	.run = run_set,
 };
 
-static const struct command ls = {
-	.name = "tenant ls",
-	.text = "list tenants and what they use",
-	.help = ls_help,
-	.thing = &tenant,
-	.run = thing_ls,
-};
-
-static const struct command inspect = {
-	.name = "tenant inspect",
-	.text = "print all details of a tenant",
-	.help = inspect_help,
-	.complete = COMPLETE_NAMES,
-	.names = "tenant",
-	.thing = &tenant,
-	.run = thing_inspect,
-};
-
-static const struct command rm = {
-	.name = "tenant rm",
-	.text = "remove tenants",
-	.help = rm_help,
-	.letters = "f",
-	.options = thing_rm_options,
-	.complete = COMPLETE_NAMES,
-	.names = "tenant",
-	.thing = &tenant,
-	.run = thing_rm,
-};
+static const struct command ls = THING_LS(tenant, "list tenants and what they use", ls_help);
+static const struct command inspect = THING_INSPECT(tenant, "print all details of a tenant", inspect_help);
+static const struct command rm = THING_RM(tenant, "remove tenants", rm_help);
 
 static const struct command *const verbs[] = { &ls, &create, &set, &inspect, &rm, NULL };
 

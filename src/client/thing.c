@@ -16,6 +16,13 @@ int thing_url(const struct thing *t, const char *word, struct buf *to)
 	return r < 0 ? r : url_add(to, "/%s", word);
 }
 
+static int one_url(const struct thing *t, const char *word, struct buf *to, struct err *e)
+{
+	int r = thing_url(t, word, to);
+
+	return r < 0 ? err_sys(e, ERR_INVALID, r, "'%.100s'", word) : 0;
+}
+
 void cell_text(struct table *t, const json_t *one, const char *field)
 {
 	table_add(t, show_str(one, field));
@@ -66,9 +73,7 @@ int thing_ls(struct args *a, struct err *e)
 
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 0, 0, "options", e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 0, 0, "options", &c, e);
 	if (r == 0)
 		r = conn_get(c, t->path, &v, e);
 	return r < 0 ? r : thing_print(a, t, json_object_get(v, t->key), e);
@@ -88,14 +93,12 @@ int thing_inspect(struct args *a, struct err *e)
 
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, -1, t->word, e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, -1, t->word, &c, e);
 	for (int i = 0; i < a->nrest && r == 0; i++) {
 		AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 		json_t *one = NULL;
 
-		r = thing_url(t, a->rest[i], &path);
+		r = one_url(t, a->rest[i], &path, e);
 		if (r == 0)
 			r = conn_get(c, buf_str(&path), &one, e);
 		if (r == 0)
@@ -106,16 +109,25 @@ int thing_inspect(struct args *a, struct err *e)
 	return show_json(a->nrest == 1 ? json_array_get(all, 0) : all, a->json ? SHOW_LINE : SHOW_PRETTY, e);
 }
 
+int thing_put(const struct args *a, struct conn *c, const struct thing *t, const json_t *body, struct err *e)
+{
+	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
+	AUTO_JSON json_t *v = NULL;
+	int r = one_url(t, a->rest[0], &path, e);
+
+	if (r == 0)
+		r = conn_json(c, "PUT", buf_str(&path), body, &v, e);
+	return r == 0 && a->json ? show_json(v, SHOW_LINE, e) : r;
+}
+
 void removal_one(struct removal *m, const char *word)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(8 * KIB);
 	struct err mine = { 0 };
-	int r = thing_url(m->thing, word, &path);
+	int r = one_url(m->thing, word, &path, &mine);
 
 	if (r == 0)
 		r = conn_json(m->conn, "DELETE", buf_str(&path), NULL, NULL, &mine);
-	else
-		err_sys(&mine, ERR_INVALID, r, "'%.100s'", word);
 	if (r == 0)
 		json_array_append_new(m->removed, json_string(word));
 	if (r == 0 || m->bad || (m->force && mine.kind == ERR_NOT_FOUND && r == -ENOENT))
@@ -151,9 +163,7 @@ int thing_rm(struct args *a, struct err *e)
 		m.force = true;
 	if (r < 0 || a->help)
 		return r;
-	r = args_count(a, 1, -1, t->word, e);
-	if (r == 0)
-		r = conn_open(&a->conn, &c, e);
+	r = args_connect(a, 1, -1, t->word, &c, e);
 	if (r < 0)
 		return r;
 	m.conn = c;

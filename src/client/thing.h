@@ -38,6 +38,24 @@ int thing_inspect(struct args *a, struct err *e);
 /* Removes those named. */
 int thing_rm(struct args *a, struct err *e);
 extern const struct option thing_rm_options[];
+/* Gives the one that the command's only word names this content, and prints the answer if it is to be JSON. */
+int thing_put(const struct args *a, struct conn *c, const struct thing *t, const json_t *body, struct err *e);
+
+/* These commands of a noun: the variable of its thing has the noun's name. */
+#define THING_LS(noun, text_, help_)                                                                                   \
+	{                                                                                                              \
+		.name = #noun " ls", .text = text_, .help = help_, .thing = &(noun), .run = thing_ls                   \
+	}
+#define THING_INSPECT(noun, text_, help_)                                                                              \
+	{                                                                                                              \
+		.name = #noun " inspect", .text = text_, .help = help_, .complete = COMPLETE_NAMES, .names = #noun,    \
+		.thing = &(noun), .run = thing_inspect                                                                 \
+	}
+#define THING_RM(noun, text_, help_)                                                                                   \
+	{                                                                                                              \
+		.name = #noun " rm", .text = text_, .help = help_, .letters = "f", .options = thing_rm_options,        \
+		.complete = COMPLETE_NAMES, .names = #noun, .thing = &(noun), .run = thing_rm                          \
+	}
 
 /* Several are removed; one that fails does not keep the others. */
 struct removal {

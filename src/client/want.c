@@ -28,46 +28,38 @@ enum {
 
 enum kind { TEXT, SIZE, NUMBER, TIME };
 
-/* Options that become one field of the request. */
+/* Options that become one field of the request: X(id, option, field, kind). */
+#define PLAIN_OPTIONS(X)                                                                                               \
+	X(IMAGE, "image", "image", TEXT)                                                                               \
+	X(ISOLATION, "isolation", "isolation", TEXT)                                                                   \
+	X(MEMORY, "memory", "memory", SIZE)                                                                            \
+	X(DISK, "disk", "disk", SIZE)                                                                                  \
+	X(OUTPUT_LIMIT, "output-limit", "output_limit", SIZE)                                                          \
+	X(IO_BPS, "io-bps", "io_bps", SIZE)                                                                            \
+	X(INODES, "inodes", "inodes", NUMBER)                                                                          \
+	X(PIDS, "pids", "pids", NUMBER)                                                                                \
+	X(NOFILE, "nofile", "nofile", NUMBER)                                                                          \
+	X(TTL, "ttl", "timeout", TIME)                                                                                 \
+	X(TIMEOUT, "timeout", "exec_timeout", TIME)                                                                    \
+	X(STORAGE, "storage", "storage", TEXT)                                                                         \
+	X(WORKDIR, "workdir", "workdir", TEXT)                                                                         \
+	X(USER, "user", "user", TEXT)                                                                                  \
+	X(HOSTNAME, "hostname", "hostname", TEXT)
+
+#define PLAIN 512 /* + its place */
+#define PLAIN_ID(id, option, field, kind) PLAIN_##id,
+#define PLAIN_FIELD(id, option, field, kind) { field, kind },
+#define PLAIN_OPTION(id, option, field, kind) { option, required_argument, NULL, PLAIN + PLAIN_##id },
+
+enum { PLAIN_OPTIONS(PLAIN_ID) };
+
 static const struct plain {
-	const char *name, *field;
+	const char *field;
 	enum kind kind;
-} plain[] = {
-	{ "image", "image", TEXT },
-	{ "isolation", "isolation", TEXT },
-	{ "memory", "memory", SIZE },
-	{ "disk", "disk", SIZE },
-	{ "output-limit", "output_limit", SIZE },
-	{ "io-bps", "io_bps", SIZE },
-	{ "inodes", "inodes", NUMBER },
-	{ "pids", "pids", NUMBER },
-	{ "nofile", "nofile", NUMBER },
-	{ "ttl", "timeout", TIME },
-	{ "timeout", "exec_timeout", TIME },
-	{ "storage", "storage", TEXT },
-	{ "workdir", "workdir", TEXT },
-	{ "user", "user", TEXT },
-	{ "hostname", "hostname", TEXT },
-};
-#define PLAIN 512 /* + its index */
+} plain[] = { PLAIN_OPTIONS(PLAIN_FIELD) };
 
 const struct option want_options[] = {
-	{ "image", required_argument, NULL, PLAIN },
-	{ "isolation", required_argument, NULL, PLAIN + 1 },
-	{ "memory", required_argument, NULL, PLAIN + 2 },
-	{ "disk", required_argument, NULL, PLAIN + 3 },
-	{ "output-limit", required_argument, NULL, PLAIN + 4 },
-	{ "io-bps", required_argument, NULL, PLAIN + 5 },
-	{ "inodes", required_argument, NULL, PLAIN + 6 },
-	{ "pids", required_argument, NULL, PLAIN + 7 },
-	{ "nofile", required_argument, NULL, PLAIN + 8 },
-	{ "ttl", required_argument, NULL, PLAIN + 9 },
-	{ "timeout", required_argument, NULL, PLAIN + 10 },
-	{ "storage", required_argument, NULL, PLAIN + 11 },
-	{ "workdir", required_argument, NULL, PLAIN + 12 },
-	{ "user", required_argument, NULL, PLAIN + 13 },
-	{ "hostname", required_argument, NULL, PLAIN + 14 },
-	{ "network", required_argument, NULL, OPT_NETWORK },
+	PLAIN_OPTIONS(PLAIN_OPTION){ "network", required_argument, NULL, OPT_NETWORK },
 	{ "allow", required_argument, NULL, OPT_ALLOW },
 	{ "budget", required_argument, NULL, OPT_BUDGET },
 	{ "tree-budget", required_argument, NULL, OPT_TREE_BUDGET },

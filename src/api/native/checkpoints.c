@@ -2,6 +2,7 @@
 #include "api/idem.h"
 #include "api/list.h"
 #include "api/native/checkpoints.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
 
@@ -236,14 +237,12 @@ void get_sandbox_checkpoints(void *arg, struct http_req *q, const struct route *
 		list(c, id);
 }
 
-void get_checkpoint(void *arg, struct http_req *q, const struct route *r)
+static void write_checkpoint(const struct checkpoint *cp, struct json *j)
 {
-	struct call *c = call_new(arg, q, r);
-	struct checkpoint *cp = call_checkpoint(c);
-
-	if (cp)
-		answer(c, 200, cp);
+	dto_checkpoint(j, NULL, cp);
 }
+
+DEFINE_SHOW(get_checkpoint, struct checkpoint, call_checkpoint, write_checkpoint)
 
 /* --- change --- */
 
@@ -305,16 +304,4 @@ void patch_checkpoint(void *arg, struct http_req *q, const struct route *r)
 	call_body(c, update_body);
 }
 
-void delete_checkpoint(void *arg, struct http_req *q, const struct route *r)
-{
-	struct call *c = call_new(arg, q, r);
-	struct checkpoint *cp = call_checkpoint(c);
-	struct err e = { 0 };
-
-	if (!cp)
-		return;
-	if (checkpoint_remove(cp, &c->who, &e) < 0)
-		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
-}
+DEFINE_REMOVE(delete_checkpoint, struct checkpoint, call_checkpoint, checkpoint_remove)

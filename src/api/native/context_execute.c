@@ -11,72 +11,31 @@
 #define BODY_MAX (48U * 1024U * 1024U) /* code of CONTEXT_CODE_MAX, with escapes */
 
 struct execution {
-	struct call *c;
+	struct code_call code;
 	struct context *x; /* referenced */
 	struct context_task *task;
-	bool stream, begun;
-	struct collected all;
-	struct standing standing;
 };
 
 static void execution_free(struct execution *x)
 {
-	api_unstand(&x->standing);
-	collected_done(&x->all);
+	code_call_done(&x->code);
 	context_unref(x->x);
 	free(x);
 }
-
-/* --- as one object --- */
-
-static void collect(void *arg, const struct context_event *ev)
-{
-	struct execution *x = arg;
-
-	collected_add(&x->all, ev);
-}
-
-static void answer(struct execution *x, const struct context_end *end)
-{
-	AUTO(buf_done) struct buf out = BUF_INIT(API_ANSWER_MAX), rest = BUF_INIT(64 * KIB);
-	struct json j = JSON_INIT(&rest);
-	struct call *c = x->c;
-	struct err e = { 0 };
-	int r = collected_check(&x->all, &e);
-
-	buf_addf(&out, "{\"context\":\"%s\",", context_id(x->x));
-	collected_write(&x->all, &out);
-	jout_object(&j, NULL);
-	context_end_write(end, &j);
-	jout_end(&j);
-	execution_free(x);
-	if (r == 0)
-		r = call_room(c, out.len, &e);
-	if (r < 0) {
-		call_fail_done(c, &e);
-		return;
-	}
-	buf_addc(&out, ',');
-	if (jout_done(&j) < 0 || buf_add(&out, rest.data + 1, rest.len - 1) < 0) {
-		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "no memory for the answer");
-		call_fail_done(c, &e);
-		return;
-	}
-	call_audited(c);
-	call_json(c, 200, &out);
-}
-
-/* --- as events --- */
 
 static void begun(void *arg)
 {
 	struct execution *x = arg;
 
-	if (x->begun)
-		return;
-	x->begun = true;
-	call_audited(x->c);
-	sse_begin(x->c->q);
+	code_call_begin(&x->code);
+}
+
+static void on_event(void *arg, const struct context_event *ev)
+{
+	struct execution *x = arg;
+
+	if (!code_call_event(&x->code, ev))
+		context_task_hold(x->task);
 }
 
 static void on_drain(void *arg)
@@ -86,51 +45,24 @@ static void on_drain(void *arg)
 	context_task_go(x->task);
 }
 
-static void send_event(void *arg, const struct context_event *ev)
+static void write_end(const void *end, struct json *j)
 {
-	struct execution *x = arg;
-	struct http_req *q = x->c->q;
-
-	begun(x);
-	sse_event(q, NULL, context_event_name(ev->kind), ev->json, ev->len);
-	if (http_queued(q) > HTTP_HIGH)
-		context_task_hold(x->task);
+	context_end_write(end, j);
 }
-
-static void send_end(struct execution *x, const struct context_end *end)
-{
-	AUTO(buf_done) struct buf b = BUF_INIT(64 * KIB);
-	struct json j = JSON_INIT(&b);
-	struct call *c = x->c;
-
-	begun(x);
-	jout_object(&j, NULL);
-	jout_str(&j, "context", context_id(x->x));
-	context_end_write(end, &j);
-	jout_end(&j);
-	sse_event(c->q, NULL, "end", buf_str(&b), b.len);
-	execution_free(x);
-	http_end(c->q);
-	c->q = NULL;
-	call_free(c);
-}
-
-/* --- both --- */
 
 static void on_end(void *arg, const struct context_end *end)
 {
 	struct execution *x = arg;
-	struct call *c = x->c;
+	struct call *c = x->code.c;
 
 	c->gone = NULL;
-	if (end->failed && !x->begun) {
+	if (end->failed && !code_call_answered(&x->code)) {
 		execution_free(x);
 		call_fail(c, end->failed);
-	} else if (x->stream) {
-		send_end(x, end);
-	} else {
-		answer(x, end);
+		return;
 	}
+	code_call_end(&x->code, context_id(x->x), write_end, end);
+	execution_free(x);
 }
 
 static void on_gone(struct call *c)
@@ -145,16 +77,13 @@ static void on_gone(struct call *c)
 static void on_stop(void *arg, enum stand_end why)
 {
 	struct execution *x = arg;
-	struct call *c = x->c;
 
 	if (why == STAND_STOP)
 		return; /* it has its end, and some time for that */
-	c->gone = NULL;
+	x->code.c->gone = NULL;
 	context_task_leave(x->task);
+	code_call_cut(&x->code);
 	execution_free(x);
-	http_cut(c->q);
-	c->q = NULL;
-	call_free(c);
 }
 
 static void body(void *arg, const char *data, size_t len)
@@ -163,7 +92,7 @@ static void body(void *arg, const char *data, size_t len)
 	struct call *c = arg;
 	struct execution *x = c->data;
 	struct context_reader reader = {
-		.event = x->stream ? send_event : collect, .end = on_end, .begun = x->stream ? begun : NULL, .arg = x
+		.event = on_event, .end = on_end, .begun = x->code.stream ? begun : NULL, .arg = x
 	};
 	struct context_request request = { 0 };
 	struct err e = { 0 };
@@ -179,15 +108,14 @@ static void body(void *arg, const char *data, size_t len)
 	}
 	http_body_forget(c->q);
 	http_ask_gone(c->q);
-	if (x->stream) {
+	if (x->code.stream) {
 		http_set_drain(c->q, on_drain, x);
-		api_stand(c->api, &x->standing, &c->who, on_stop, x);
+		api_stand(c->api, &x->code.standing, &c->who, on_stop, x);
 	}
 }
 
 void post_context_execute(void *arg, struct http_req *q, const struct route *r)
 {
-	const char *accept = http_header(q, "Accept");
 	struct call *c = call_new(arg, q, r);
 	struct context *found = call_context(c);
 	struct execution *x;
@@ -197,8 +125,8 @@ void post_context_execute(void *arg, struct http_req *q, const struct route *r)
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();
-	*x = (struct execution){ .c = c, .x = found, .stream = accept && strstr(accept, "text/event-stream") };
-	collected_init(&x->all, tenant_events(c->who.tenant));
+	x->x = found;
+	code_call_init(&x->code, c);
 	context_ref(found);
 	c->data = x;
 	c->gone = on_gone;

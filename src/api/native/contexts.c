@@ -1,6 +1,6 @@
 /* Calls on contexts: make, list, restart, interrupt, remove; and questions about code. */
 #include "api/native/contexts.h"
-#include "api/native/native.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "service/context/context.h"
@@ -71,44 +71,22 @@ void post_contexts(void *arg, struct http_req *q, const struct route *r)
 		call_body(c, make_body);
 }
 
-void get_contexts(void *arg, struct http_req *q, const struct route *r)
+static int write_contexts(struct call *c, struct json *j)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(MIB);
-	struct json j = JSON_INIT(&out);
-	struct call *c = call_new(arg, q, r);
-
 	if (call_sandbox(c) < 0)
-		return;
-	jout_object(&j, NULL);
-	jout_array(&j, "contexts");
-	contexts_write(c->sandbox, &j);
-	jout_end(&j);
-	jout_end(&j);
-	call_list(c, &j);
+		return -ENOENT;
+	contexts_write(c->sandbox, j);
+	return 0;
 }
 
-void get_context(void *arg, struct http_req *q, const struct route *r)
+static void write_context(const struct context *x, struct json *j)
 {
-	struct call *c = call_new(arg, q, r);
-	struct context *x = call_context(c);
-
-	if (x)
-		answer(c, 200, x);
+	context_write(x, NULL, j);
 }
 
-void delete_context(void *arg, struct http_req *q, const struct route *r)
-{
-	struct call *c = call_new(arg, q, r);
-	struct context *x = call_context(c);
-	struct err e = { 0 };
-
-	if (!x)
-		return;
-	if (context_delete(x, &c->who, &e) < 0)
-		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
-}
+DEFINE_LIST(get_contexts, "contexts", write_contexts)
+DEFINE_SHOW(get_context, struct context, call_context, write_context)
+DEFINE_REMOVE(delete_context, struct context, call_context, context_delete)
 
 void post_context_restart(void *arg, struct http_req *q, const struct route *r)
 {

@@ -1,6 +1,6 @@
 /* Calls on execs: start, list, wait, stdin, signals, terminal size. */
 #include "api/idem.h"
-#include "api/native/native.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "service/exec/exec.h"
@@ -190,25 +190,19 @@ void post_execs(void *arg, struct http_req *q, const struct route *r)
 		call_body(c, exec_body);
 }
 
-void get_execs(void *arg, struct http_req *q, const struct route *r)
+static int write_execs(struct call *c, struct json *j)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
-	struct json j = JSON_INIT(&out);
-	struct call *c = call_new(arg, q, r);
-
 	if (call_sandbox(c) < 0)
-		return;
-	jout_object(&j, NULL);
-	jout_array(&j, "execs");
+		return -ENOENT;
 	for (struct exec *x = exec_first(c->sandbox); x; x = exec_next(x)) {
-		jout_object(&j, NULL);
-		exec_write_result(x, EXEC_TELL_CMD, &j);
-		jout_end(&j);
+		jout_object(j, NULL);
+		exec_write_result(x, EXEC_TELL_CMD, j);
+		jout_end(j);
 	}
-	jout_end(&j);
-	jout_end(&j);
-	call_list(c, &j);
+	return 0;
 }
+
+DEFINE_LIST(get_execs, "execs", write_execs)
 
 void get_exec(void *arg, struct http_req *q, const struct route *r)
 {

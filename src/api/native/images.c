@@ -1,6 +1,6 @@
 /* Images: what is there, what is brought as an archive, other names, removing. */
 #include "api/native/feed.h"
-#include "api/native/native.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "service/file/tar_child.h"
 #include "service/image/archive.h"
@@ -16,24 +16,15 @@ int image_answer(const struct image *i, struct buf *out, struct err *e)
 	return jout_done(&j) < 0 ? err_set(e, ERR_EXHAUSTED, -ENOMEM, "the image does not fit into an answer") : 0;
 }
 
-/* @status 0: 200, and nothing was changed. */
-static void answer(struct call *c, int status, const struct image *i)
-{
-	AUTO(buf_done) struct buf out = BUF_INIT(16 * MIB);
-	struct err e = { 0 };
-
-	if (image_answer(i, &out, &e) < 0) {
-		call_fail(c, &e);
-	} else if (!status) {
-		call_json(c, 200, &out);
-	} else {
-		call_stored(c, status, &out);
-	}
-}
-
 void call_image_json(struct call *c, int status, const struct image *i)
 {
-	answer(c, status, i);
+	AUTO(buf_done) struct buf out = BUF_INIT(OBJECT_MAX);
+	struct err e = { 0 };
+
+	if (image_answer(i, &out, &e) < 0)
+		call_fail(c, &e);
+	else
+		call_stored(c, status, &out);
 }
 
 /* The name in the path: '/' is written as '+', which no name contains. NULL: it has been answered. */
@@ -55,27 +46,24 @@ struct image *call_image(struct call *c)
 	return i;
 }
 
-void get_images(void *arg, struct http_req *q, const struct route *r)
+static int write_images(struct call *c, struct json *j)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
 	AUTO_FREE struct image **list = NULL;
-	struct call *c = call_new(arg, q, r);
-	struct json j = JSON_INIT(&out);
 	bool all = false;
 	struct tenant *t = call_tenant_of(c, &all);
 	size_t n;
 
 	if (!t && !all)
-		return;
+		return -ENOENT;
 	images_list(c->api->s, t, &list, &n);
-	jout_object(&j, NULL);
-	jout_array(&j, "images");
 	for (size_t k = 0; k < n; k++)
-		image_write(list[k], &j);
-	jout_end(&j);
-	jout_end(&j);
-	call_list(c, &j);
+		image_write(list[k], j);
+	return 0;
 }
+
+DEFINE_LIST(get_images, "images", write_images)
+DEFINE_SHOW(get_image, struct image, call_image, image_write)
+DEFINE_REMOVE(delete_image, struct image, call_image, image_remove)
 
 void get_images_usage(void *arg, struct http_req *q, const struct route *r)
 {
@@ -89,29 +77,6 @@ void get_images_usage(void *arg, struct http_req *q, const struct route *r)
 		return;
 	image_usage_write(c->api->s, t, &j);
 	call_list(c, &j);
-}
-
-void get_image(void *arg, struct http_req *q, const struct route *r)
-{
-	struct call *c = call_new(arg, q, r);
-	const struct image *i = call_image(c);
-
-	if (i)
-		answer(c, 0, i);
-}
-
-void delete_image(void *arg, struct http_req *q, const struct route *r)
-{
-	struct call *c = call_new(arg, q, r);
-	struct image *i = call_image(c);
-	struct err e = { 0 };
-
-	if (!i)
-		return;
-	if (image_remove(i, &c->who, &e) < 0)
-		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
 }
 
 static void tag_body(struct call *c, const char *data, size_t len)
@@ -138,7 +103,7 @@ static void tag_body(struct call *c, const char *data, size_t len)
 	if (r < 0)
 		call_fail(c, &e);
 	else
-		answer(c, 201, tagged);
+		call_image_json(c, 201, tagged);
 }
 
 void post_image_tag(void *arg, struct http_req *q, const struct route *r)
@@ -169,7 +134,7 @@ static void patch_body(struct call *c, const char *data, size_t len)
 	if (r < 0)
 		call_fail(c, &e);
 	else
-		answer(c, 200, i);
+		call_image_json(c, 200, i);
 }
 
 void patch_image(void *arg, struct http_req *q, const struct route *r)
@@ -218,7 +183,7 @@ static void on_imported(void *arg, struct image *i, const struct err *e)
 	c->pending = true;
 	if (i) {
 		call_audited(c);
-		answer(c, 201, i);
+		call_image_json(c, 201, i);
 	} else {
 		call_fail(c, e);
 	}

@@ -1,5 +1,5 @@
-/* Calls on objects that a tenant has by name: put, get, list, delete. */
-#include "api/native/named.h"
+/* Calls on objects: show, list and remove, for every kind of them; and for those that a tenant has by name. */
+#include "api/native/object.h"
 #include "base/base.h"
 
 struct tenant *call_tenant_of(struct call *c, bool *ret_all)
@@ -18,21 +18,53 @@ struct tenant *call_tenant_of(struct call *c, bool *ret_all)
 	return t;
 }
 
-void named_answer(struct call *c, int status, const struct named_kind *k, const void *x)
+void call_object(struct call *c, int status, struct json *j)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(4 * MIB);
-	struct json j = JSON_INIT(&out);
 	struct err e = { 0 };
 
-	k->write(x, &j);
-	if (jout_done(&j) < 0) {
-		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the answer does not fit into %u MiB", 4);
+	if (jout_done(j) < 0) {
+		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the answer does not fit into %u MiB", 64);
 		call_fail(c, &e);
-	} else if (http_method(c->q) == HTTP_M_GET || http_method(c->q) == HTTP_M_HEAD) {
-		call_json(c, status, &out);
+	} else if (c->q && (http_method(c->q) == HTTP_M_GET || http_method(c->q) == HTTP_M_HEAD)) {
+		call_json(c, status, j->buf);
 	} else {
-		call_stored(c, status, &out);
+		call_stored(c, status, j->buf);
 	}
+}
+
+void call_removed(struct call *c, int r, const struct err *e)
+{
+	if (r < 0)
+		call_fail(c, e);
+	else
+		call_stored(c, 204, NULL);
+}
+
+void object_list(void *arg, struct http_req *q, const struct route *r, const char *key,
+		 int (*write_all)(struct call *c, struct json *j))
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(OBJECT_MAX);
+	struct call *c = call_new(arg, q, r);
+	struct json j = JSON_INIT(&out);
+
+	jout_object(&j, NULL);
+	jout_array(&j, key);
+	if (write_all(c, &j) < 0)
+		return;
+	jout_end(&j);
+	jout_end(&j);
+	call_list(c, &j);
+}
+
+/* --- by name --- */
+
+void named_answer(struct call *c, int status, const struct named_kind *k, const void *x)
+{
+	AUTO(buf_done) struct buf out = BUF_INIT(OBJECT_MAX);
+	struct json j = JSON_INIT(&out);
+
+	k->write(x, &j);
+	call_object(c, status, &j);
 }
 
 /* The object in the path. NULL: the call has been answered. */
@@ -61,7 +93,7 @@ void named_get(void *arg, struct http_req *q, const struct route *r, const struc
 
 void named_get_all(void *arg, struct http_req *q, const struct route *r, const struct named_kind *k)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
+	AUTO(buf_done) struct buf out = BUF_INIT(OBJECT_MAX);
 	AUTO_FREE struct named *list = NULL;
 	struct call *c = call_new(arg, q, r);
 	struct json j = JSON_INIT(&out);
@@ -92,10 +124,6 @@ void named_delete(void *arg, struct http_req *q, const struct route *r, const st
 	void *x = call_named(c, k);
 	struct err e = { 0 };
 
-	if (!x)
-		return;
-	if (k->remove(x, &c->who, &e) < 0)
-		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
+	if (x)
+		call_removed(c, k->remove(x, &c->who, &e), &e);
 }

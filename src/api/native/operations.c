@@ -1,5 +1,5 @@
 /* Operations: what takes long, its events, and its end on request. */
-#include "api/native/native.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "base/str.h"
 #include "service/image/operation.h"
@@ -21,59 +21,32 @@ static struct operation *call_operation(struct call *c)
 	return o;
 }
 
-static void answer(struct call *c, int status, const struct operation *o)
-{
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
-	struct json j = JSON_INIT(&out);
-	struct err e = { 0 };
-
-	operation_write(o, &j);
-	if (jout_done(&j) < 0) {
-		err_set(&e, ERR_EXHAUSTED, -ENOMEM, "the operation does not fit into an answer");
-		call_fail(c, &e);
-		return;
-	}
-	if (status == 200)
-		call_json(c, status, &out);
-	else
-		call_stored(c, status, &out);
-}
-
 void call_accepted(struct call *c, const struct operation *o)
 {
-	answer(c, 202, o);
+	AUTO(buf_done) struct buf out = BUF_INIT(OBJECT_MAX);
+	struct json j = JSON_INIT(&out);
+
+	operation_write(o, &j);
+	call_object(c, 202, &j);
 }
 
-void get_operations(void *arg, struct http_req *q, const struct route *r)
+static int write_operations(struct call *c, struct json *j)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
 	AUTO_FREE struct operation **list = NULL;
-	struct call *c = call_new(arg, q, r);
-	struct json j = JSON_INIT(&out);
 	bool all = false;
 	struct tenant *t = call_tenant_of(c, &all);
 	size_t n;
 
 	if (!t && !all)
-		return;
+		return -ENOENT;
 	operations_list(c->api->s, t, &list, &n);
-	jout_object(&j, NULL);
-	jout_array(&j, "operations");
 	for (size_t i = 0; i < n; i++)
-		operation_write(list[i], &j);
-	jout_end(&j);
-	jout_end(&j);
-	call_list(c, &j);
+		operation_write(list[i], j);
+	return 0;
 }
 
-void get_operation(void *arg, struct http_req *q, const struct route *r)
-{
-	struct call *c = call_new(arg, q, r);
-	const struct operation *o = call_operation(c);
-
-	if (o)
-		answer(c, 200, o);
-}
+DEFINE_LIST(get_operations, "operations", write_operations)
+DEFINE_SHOW(get_operation, struct operation, call_operation, operation_write)
 
 void delete_operation(void *arg, struct http_req *q, const struct route *r)
 {

@@ -1,5 +1,5 @@
 /* Calls on pools. */
-#include "api/native/named.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
 #include "service/template/pool.h"
@@ -43,17 +43,4 @@ void put_pool(void *arg, struct http_req *q, const struct route *r)
 	call_body(call_new(arg, q, r), put_body);
 }
 
-void get_pool(void *arg, struct http_req *q, const struct route *r)
-{
-	named_get(arg, q, r, &pool_kind);
-}
-
-void get_pools(void *arg, struct http_req *q, const struct route *r)
-{
-	named_get_all(arg, q, r, &pool_kind);
-}
-
-void delete_pool(void *arg, struct http_req *q, const struct route *r)
-{
-	named_delete(arg, q, r, &pool_kind);
-}
+DEFINE_NAMED(pool)

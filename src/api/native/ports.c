@@ -1,5 +1,5 @@
 /* The access to a sandbox's ports, and tunnels to them. api/port_proxy.c forwards requests and bytes. */
-#include "api/native/native.h"
+#include "api/native/object.h"
 #include "api/port.h"
 #include "base/base.h"
 #include "base/str.h"
@@ -41,25 +41,20 @@ static void put_port(struct json *j, const struct call *c, const struct port_vie
 	jout_end(j);
 }
 
-void get_ports(void *arg, struct http_req *q, const struct route *r)
+static int write_ports(struct call *c, struct json *j)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * KIB);
-	struct call *c = call_new(arg, q, r);
-	struct json j = JSON_INIT(&out);
 	struct port_view all[PORTS_MAX];
 	unsigned n;
 
 	if (call_sandbox(c) < 0)
-		return;
+		return -ENOENT;
 	n = ports_view(c->sandbox, all);
-	jout_object(&j, NULL);
-	jout_array(&j, "ports");
 	for (unsigned i = 0; i < n; i++)
-		put_port(&j, c, &all[i], NULL);
-	jout_end(&j);
-	jout_end(&j);
-	call_list(c, &j);
+		put_port(j, c, &all[i], NULL);
+	return 0;
 }
+
+DEFINE_LIST(get_ports, "ports", write_ports)
 
 void get_port(void *arg, struct http_req *q, const struct route *r)
 {
@@ -125,10 +120,7 @@ void delete_port(void *arg, struct http_req *q, const struct route *r)
 
 	if (call_sandbox(c) < 0 || !(number = call_port(c)))
 		return;
-	if (port_remove(c->sandbox, &c->who, number, &e) < 0)
-		call_fail(c, &e);
-	else
-		call_stored(c, 204, NULL);
+	call_removed(c, port_remove(c->sandbox, &c->who, number, &e), &e);
 }
 
 void get_tunnel(void *arg, struct http_req *q, const struct route *r)

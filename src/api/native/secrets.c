@@ -1,5 +1,5 @@
 /* Secrets: values can be written, and are never returned. */
-#include "api/native/named.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "base/base64.h"
 #include "service/state/json_read.h"
@@ -95,17 +95,4 @@ void put_secret(void *arg, struct http_req *q, const struct route *r)
 	call_body(call_new(arg, q, r), put_body);
 }
 
-void get_secret(void *arg, struct http_req *q, const struct route *r)
-{
-	named_get(arg, q, r, &secret_kind);
-}
-
-void get_secrets(void *arg, struct http_req *q, const struct route *r)
-{
-	named_get_all(arg, q, r, &secret_kind);
-}
-
-void delete_secret(void *arg, struct http_req *q, const struct route *r)
-{
-	named_delete(arg, q, r, &secret_kind);
-}
+DEFINE_NAMED(secret)

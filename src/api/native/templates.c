@@ -1,5 +1,5 @@
 /* Calls on templates. */
-#include "api/native/named.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
 #include "service/template/template.h"
@@ -52,17 +52,4 @@ void put_template(void *arg, struct http_req *q, const struct route *r)
 	call_body(call_new(arg, q, r), put_body);
 }
 
-void get_template(void *arg, struct http_req *q, const struct route *r)
-{
-	named_get(arg, q, r, &template_kind);
-}
-
-void get_templates(void *arg, struct http_req *q, const struct route *r)
-{
-	named_get_all(arg, q, r, &template_kind);
-}
-
-void delete_template(void *arg, struct http_req *q, const struct route *r)
-{
-	named_delete(arg, q, r, &template_kind);
-}
+DEFINE_NAMED(template)

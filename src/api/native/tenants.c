@@ -1,5 +1,5 @@
 /* Calls on tenants: create, list, show, change, delete; with their quotas and rates. */
-#include "api/native/native.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "service/state/json_read.h"
 #include "service/template/pool.h"
@@ -77,7 +77,7 @@ void put_rate(struct json *j, const struct rate_rule *r)
 	jout_end(j);
 }
 
-static void put_tenant(struct json *j, const struct tenant *t)
+static void write_tenant(const struct tenant *t, struct json *j)
 {
 	const struct tenant_view v = tenant_view(t);
 
@@ -95,11 +95,8 @@ static void answer_tenant(struct call *c, int status, const struct tenant *t)
 	AUTO(buf_done) struct buf out = BUF_INIT(16 * KIB);
 	struct json j = JSON_INIT(&out);
 
-	put_tenant(&j, t);
-	if (http_method(c->q) == HTTP_M_GET || http_method(c->q) == HTTP_M_HEAD)
-		call_json(c, status, &out);
-	else
-		call_stored(c, status, &out);
+	write_tenant(t, &j);
+	call_object(c, status, &j);
 }
 
 /* The tenant in the path. NULL: the call has been answered. */
@@ -116,29 +113,15 @@ static struct tenant *call_tenant(struct call *c)
 	return t;
 }
 
-void get_tenants(void *arg, struct http_req *q, const struct route *r)
+static int write_tenants(struct call *c, struct json *j)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
-	struct call *c = call_new(arg, q, r);
-	struct json j = JSON_INIT(&out);
-
-	jout_object(&j, NULL);
-	jout_array(&j, "tenants");
 	for (const struct tenant *t = tenant_first(c->api->access); t; t = tenant_next(t))
-		put_tenant(&j, t);
-	jout_end(&j);
-	jout_end(&j);
-	call_list(c, &j);
+		write_tenant(t, j);
+	return 0;
 }
 
-void get_tenant(void *arg, struct http_req *q, const struct route *r)
-{
-	struct call *c = call_new(arg, q, r);
-	const struct tenant *t = call_tenant(c);
-
-	if (t)
-		answer_tenant(c, 200, t);
-}
+DEFINE_LIST(get_tenants, "tenants", write_tenants)
+DEFINE_SHOW(get_tenant, struct tenant, call_tenant, write_tenant)
 
 static void create_body(struct call *c, const char *data, size_t len)
 {

@@ -2,7 +2,7 @@
  * Only an admin may make tokens: a caller that could make tokens for its own tenant could keep its access beyond the end
  * of its token. With scope `sandbox` a caller may list the tokens of its tenant.
  */
-#include "api/native/native.h"
+#include "api/native/object.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "service/state/json_read.h"
@@ -47,44 +47,27 @@ static struct token *call_token(struct call *c)
 	return NULL;
 }
 
-void get_tokens(void *arg, struct http_req *q, const struct route *r)
+static void write_token(const struct token *k, struct json *j)
 {
-	AUTO(buf_done) struct buf out = BUF_INIT(64 * MIB);
-	const char *name = http_query(q, "tenant");
-	struct call *c = call_new(arg, q, r);
-	const struct tenant *only = NULL;
-	struct json j = JSON_INIT(&out);
-	struct err e = { 0 };
+	put_token(j, k, NULL);
+}
 
-	if (c->who.scope != SCOPE_ADMIN || (name && strcmp(name, "*"))) {
-		only = api_tenant(c->api, q, &c->who, &e);
-		if (!only) {
-			call_fail(c, &e);
-			return;
-		}
-	}
-	jout_object(&j, NULL);
-	jout_array(&j, "tokens");
+/* An admin gets those of all tenants without asking for it. */
+static int write_tokens(struct call *c, struct json *j)
+{
+	bool all = c->who.scope == SCOPE_ADMIN && !http_query(c->q, "tenant");
+	const struct tenant *only = all ? NULL : call_tenant_of(c, &all);
+
+	if (!only && !all)
+		return -ENOENT;
 	for (const struct token *k = token_first(c->api->access); k; k = token_next(k))
 		if (!only || token_view(k).tenant == only)
-			put_token(&j, k, NULL);
-	jout_end(&j);
-	jout_end(&j);
-	call_list(c, &j);
+			write_token(k, j);
+	return 0;
 }
 
-void get_token(void *arg, struct http_req *q, const struct route *r)
-{
-	AUTO(buf_done) struct buf out = BUF_INIT(16 * KIB);
-	struct call *c = call_new(arg, q, r);
-	const struct token *k = call_token(c);
-	struct json j = JSON_INIT(&out);
-
-	if (!k)
-		return;
-	put_token(&j, k, NULL);
-	call_json(c, 200, &out);
-}
+DEFINE_LIST(get_tokens, "tokens", write_tokens)
+DEFINE_SHOW(get_token, struct token, call_token, write_token)
 
 static void answer_secret(struct call *c, int status, const struct token *k, char text[TOKEN_TEXT_MAX])
 {
@@ -181,13 +164,12 @@ void delete_token(void *arg, struct http_req *q, const struct route *r)
 	struct audit_rec who = who_rec(&c->who, NULL);
 	struct token *k = call_token(c);
 	struct err e = { 0 };
+	int rc;
 
 	if (!k)
 		return;
-	if (token_remove(c->api->access, k, &who, &e) < 0) {
-		call_fail(c, &e);
-		return;
-	}
-	api_look_at_standing(c->api);
-	call_stored(c, 204, NULL);
+	rc = token_remove(c->api->access, k, &who, &e);
+	if (rc == 0)
+		api_look_at_standing(c->api);
+	call_removed(c, rc, &e);
 }

@@ -156,13 +156,13 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 	enum err_reason why;
 	int r;
 
-	/* Not ours: a proxy's page, say. */
+	/* Not the daemon's answer, but for example a page of a proxy. */
 	if (!*message)
 		return err_set(e, kind_of("", status), -EPROTO,
 			       "status %ld, and the answer does not come from a daemon", status);
 	kind = kind_of(show_str(error, "code"), status);
 	why = err_reason_find(show_str(error, "reason"));
-	/* The message often has its cause at the end already. */
+	/* Many messages end with their cause; then it is not added again. */
 	if (*cause && !strstr(message, cause))
 		r = err_set(e, kind, errno_of(kind), "%s: %s", message, cause);
 	else
@@ -171,7 +171,7 @@ int conn_answer_error(const char *body, size_t len, long status, struct err *e)
 		e->errnum = 0; /* the error is the daemon's, and its message names the cause */
 	if (e && err_reason_kind(why) == kind)
 		err_because(e, why);
-	/* The daemon speaks of headers here. */
+	/* The daemon's remedy names headers, which a user of the client does not set. */
 	if (kind == ERR_UNAUTHORIZED)
 		err_remedy(e, "set CLOCHE_TOKEN, or `token = …` in ~/.config/cloche/config");
 	else if (*remedy)
@@ -296,7 +296,7 @@ static size_t on_header(char *data, size_t one, size_t n, void *arg)
 	struct call *c = arg;
 
 	(void)one;
-	/* The empty line ends the head; that of 100 Continue is not the one. */
+	/* An empty line ends the head of the answer. The head of 100 Continue precedes that of the answer. */
 	if (n <= 2 && (data[0] == '\r' || data[0] == '\n') && status_of(c) >= 200)
 		c->head = c->conn->happened = true;
 	return n;
@@ -384,7 +384,7 @@ int call_start(struct conn *conn, const struct call_spec *s, struct call **ret, 
 	if (r < 0)
 		return err_sys(e, ERR_INVALID, r, "make the request");
 	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
-	/* Last: a body has set a method of its own. */
+	/* After the body, since curl chooses a method when it gets one. */
 	if (!strcmp(s->method, "HEAD"))
 		curl_easy_setopt(c->easy, CURLOPT_NOBODY, 1L);
 	else if (!strcmp(s->method, "POST") && !s->body && !s->source)

@@ -39,7 +39,7 @@ struct cp {
 	struct conn *conn;
 	const char *user;
 	bool json;
-	bool many; /* of what is copied: into one folder */
+	bool many; /* several sources are copied into one folder */
 	struct progress progress;
 	/* what the callbacks need */
 	int fd;
@@ -128,7 +128,7 @@ static int remote_is_dir(struct cp *p, const struct place *at, const char *path,
 	return 0;
 }
 
-/* One file after the other at the same path would leave the last alone. */
+/* Several sources need a folder: at one path each would replace the one before it. */
 static int need_folder(const char *path, const char *where, struct err *e)
 {
 	err_set(e, ERR_INVALID, -ENOTDIR, "'%.100s' is not a folder %s, and there are several files to copy", path,
@@ -230,7 +230,7 @@ static int put_tree(struct cp *p, const char *src, const char *prefix, const str
 	return r;
 }
 
-/* Splits what shall be the copy's path into the folder it is in and its name. */
+/* Splits the path of a copy into its folder and its name. */
 static int split(const char *path, char *dir, char *name, struct err *e)
 {
 	size_t len;

@@ -174,7 +174,7 @@ static void watch(struct stream *s, const char *data, size_t len)
 		return;
 	}
 	s->late = l;
-	/* What was not taken from the socket yet is seen when it is. */
+	/* Bytes that are still in the socket are examined when they are read. */
 	if (s->out.len && !head_late(l, data, len)) {
 		refuse(s, EGRESS_V_DENIED, "malformed HTTP request");
 		return;
@@ -243,12 +243,12 @@ static void look_http(struct stream *s, const char *data, size_t len)
 		s->looking = false;
 		return; /* stream_requests() continues with it */
 	case LOOK_NOT:
-		/* A first word so long that there is no end of it yet may still be a method, to some. */
+		/* Some servers accept methods of any length, so a first word without an end may be one. */
 		watch(s, data, len);
 	}
 }
 
-/* Whether it is, or may still be, TLS that begins as none that we can read. A rule by name does not let it through. */
+/* Whether it is, or may become, TLS with a hello that cannot be parsed. A rule by name does not permit it. */
 static bool look_odd(struct stream *s, const uint8_t *data, size_t len)
 {
 	const char *why = "";
@@ -309,7 +309,7 @@ void stream_look(struct stream *s)
 	}
 	if (!s->out.len) {
 		if (s->out.eof)
-			pass(s); /* its end is all it has to say */
+			pass(s); /* the client closed without sending anything */
 		return;
 	}
 	data = s->out.buf + s->out.off;
@@ -337,7 +337,7 @@ static bool one_head(struct stream *s, const struct head *h)
 	return charge(s);
 }
 
-/* 1: there is more to look at; 0: bytes are needed; -1: not now. */
+/* 1: more bytes can be examined; 0: it needs more bytes; -1: it waits for something else. */
 static int one_step(struct stream *s)
 {
 	struct head *h = malloc(sizeof(*h));
@@ -393,7 +393,7 @@ void stream_requests(struct stream *s)
 			return; /* written, or moved, without looking */
 		if (r > 0)
 			continue;
-		/* What may pass goes first: so no more is held than one head. */
+		/* Permitted bytes are sent before the next head is read, so at most one head is held. */
 		if (r < 0 || s->out.pass || !s->client.in)
 			return;
 		r = (int)relay_hold(&s->sandbox->g->relay, &s->out, &s->client, HEAD_MAX);

@@ -39,8 +39,8 @@ static void say(struct verdict *v, enum verdict_cause cause, uint64_t limit, uin
 static bool disk_full(const struct verdict_in *in)
 {
 	/*
-	 * Less than a page or an inode left: the filesystem refuses. What was deleted again leaves no trace here. One in a file takes room
-	 * for a whole folio at once, up to 2 MiB, or refuses the write although there is some left.
+	 * With less than a page or an inode left the filesystem refuses writes. Files that were deleted since then are not counted. A
+	 * filesystem in a file allocates a whole folio at once, up to 2 MiB, and refuses a write if less than that is left.
 	 */
 	const uint64_t folio = 2 * MIB + 64 * KIB, left = !in->disk_file       ? 8192 :
 							  folio < in->disk / 8 ? folio :
@@ -84,7 +84,7 @@ static void say_oom(const struct verdict_in *in, struct verdict *v)
 		    MB(in->memory));
 }
 
-/* A limit that was met on the way to another end: a fork bomb mostly runs until the clock ends it. */
+/* A limit that was reached, but did not end it: most fork bombs run until their time limit. */
 static const char *also_met(const struct verdict_in *in)
 {
 	return in->oom_kills	? "; a process in it was killed by the memory limit" :
@@ -92,7 +92,7 @@ static const char *also_met(const struct verdict_in *in)
 				  "";
 }
 
-/* What the process itself did, without a limit of ours. */
+/* The process ended by itself, not by a limit. */
 static void say_own(const struct verdict_in *in, struct verdict *v)
 {
 	const char *also = also_met(in);
@@ -105,7 +105,7 @@ static void say_own(const struct verdict_in *in, struct verdict *v)
 		say(v, VERDICT_EXITED, 0, 0, "exit code %d%s", v->exit_code, also);
 }
 
-/* A child's end may have been seen by nobody. */
+/* If the kernel killed a child for its memory, its parent may not have noticed. */
 static void warn_oom(const struct verdict_in *in, struct verdict *v)
 {
 	char limit[32] = "";

@@ -60,7 +60,7 @@ int caps_drop_bounding(uint64_t keep)
 		if (keep & (1ULL << c))
 			continue;
 		r = sys_prctl(PR_CAPBSET_DROP, c, 0, 0, 0);
-		/* Past the kernel's last capability: but that must be it, or the rest would stay. */
+		/* The kernel has no capability @c. Then it must have none above it, or those would be kept. */
 		if (r == -EINVAL && c > CAP_SYS_ADMIN && sys_prctl(PR_CAPBSET_READ, c, 0, 0, 0) == -EINVAL)
 			break;
 		if (r < 0)

@@ -162,7 +162,7 @@ void cgroup_v2_take(struct cgroup_host *h, const struct cgroup_seen *seen, const
 	/* Every group counts CPU time and can be frozen, without a controller. */
 	h->have |= CGROUP_BIT(CGROUP_CPUACCT) | CGROUP_BIT(CGROUP_FREEZER);
 	swap = sys_openat(h->base[0], "memory.swap.max", O_WRONLY | O_CLOEXEC, 0);
-	h->swap_accounted = swap != -ENOENT; /* there, but not for us: then setting the limit says so */
+	h->swap_accounted = swap != -ENOENT; /* if it exists and cannot be opened, setting the limit reports that */
 	cgroup_weigh(h->base[0], "cpu.weight", 100, 10000);
 }
 

@@ -1,4 +1,4 @@
-/* Follows links from outside, one question for each part of a path: where a destination is, and whether it is a folder. */
+/* Finds the destination of a copy, and whether it is a folder: links are followed here, with one request to the worker a part. */
 #include "tar/source.h"
 #include "base/base.h"
 
@@ -9,7 +9,7 @@ struct look {
 	char target[FILE_PATH_MAX];
 };
 
-/* What is at @path itself, whose parts above are no links. -errno of the worker, @e is set for -EREMOTEIO alone. */
+/* Reads the type of @path, whose parent folders are not links. Returns the worker's -errno; @e is set for -EREMOTEIO only. */
 static int look(struct host *h, const char *under, const char *path, struct look *ret, struct err *e)
 {
 	const struct file_request q = { .path = path, .under = under };
@@ -39,7 +39,7 @@ static int too_long(const char *path, struct err *e)
 	return err_set(e, ERR_INVALID, -ENAMETOOLONG, "'%.100s' is too long", path);
 }
 
-/* A link is replaced by its target: what is left to find is that, and then the rest. */
+/* Replaces a link by its target, followed by the rest of the path. */
 static int follow(char *rest, const char *target, const char *behind, struct err *e)
 {
 	char all[2 * FILE_PATH_MAX];

@@ -85,7 +85,7 @@ static int disk_make(const struct image_filler *by, int dir, const char *id, uin
 	r = disk_lock(file, e);
 	if (r == 0)
 		r = format(by, file, size, inodes, size < DISK_SMALL ? 1 : 4, e);
-	/* Its sandbox is answered for: it is to be there after a power cut, too. */
+	/* The caller gets the sandbox as an answer, so its disk must survive a power cut. */
 	if (r == 0 && (fsync(file) < 0 || fsync(dir) < 0))
 		r = err_sys(e, ERR_INTERNAL, -errno, "sync disk '%s'", id);
 	if (r < 0)

@@ -89,7 +89,7 @@ void warden_net_sockets(struct warden_sandbox *s, int ret[STEER_SOCKETS])
 		ret[i] = TAKE_FD(s->blank.way[i]);
 }
 
-/* Before it is done: a warden that finds the record knows that the namespace is not what it was. */
+/* Written before the change: a new warden that reads the record knows that the namespace may be changed. */
 static int note_late(struct warden *w, struct warden_sandbox *s, struct err *e)
 {
 	uint32_t flags = RECORD_STEERED | (s->frozen ? RECORD_FROZEN : 0);
@@ -186,7 +186,7 @@ int warden_socket(struct warden *w, struct warden_sandbox *s, unsigned family, i
 
 	if (r < 0)
 		return r;
-	if (s->tier->machine) /* what is inside is behind its agent's socket */
+	if (s->tier->machine) /* its processes have a kernel of their own, which only its agent reaches */
 		return err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "the network of a virtual machine cannot be entered");
 	r = enter(&s->blank, e);
 	if (r < 0)
@@ -215,7 +215,7 @@ int warden_who(struct warden *w, struct warden_sandbox *s, const struct warden_w
 	memcpy(c.remote, who->addr, sizeof(c.remote));
 	*ret = (struct socket_owner){ 0 };
 	if (s->tier->machine || s->tier->lacks & TIER_NETWORK)
-		return 0; /* it would be cloche-vmm, or a process of the host */
+		return 0; /* the owner that the host sees is cloche-vmm, or a process of the host */
 	r = enter(&s->blank, e);
 	if (r < 0)
 		return r;

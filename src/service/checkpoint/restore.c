@@ -12,7 +12,7 @@
 #include "store/note.h"
 #include "tier/tiers.h"
 
-#define SHARE_MIN (128 * MIB) /* of memory in all: less than that is copied sooner than it is shared */
+#define SHARE_MIN (128 * MIB) /* the total of memory: less than that is copied faster than it is shared */
 
 /* --- what it should be --- */
 
@@ -101,7 +101,7 @@ static int read_config(const struct checkpoint *c, json_t **ret, struct err *e)
 	return json_read_begin(c->config, strlen(c->config), ret, e);
 }
 
-/* @was_config: as read_config() has read it; it stays as it is. */
+/* @was_config: from read_config(); not changed. */
 static int request_of(struct checkpoint *c, json_t *was_config, const json_t *body, bool admin,
 		      struct sandbox_request **ret, struct err *e)
 {
@@ -112,7 +112,7 @@ static int request_of(struct checkpoint *c, json_t *was_config, const json_t *bo
 	int r = config ? 0 : err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
 
 	if (r == 0 && changed) {
-		/* What the caller asks for is held against what it may; what the checkpoint has it was given before. */
+		/* Only what the caller asks for is checked against its rights: what the checkpoint has was checked when it was given. */
 		r = sandbox_request_parse(&c->service->o, body, admin, &w, e);
 		sandbox_request_free(TAKE_PTR(w));
 		if (r == 0)
@@ -181,7 +181,7 @@ static void on_told(void *arg)
 	for (unsigned i = 0; i < x->n; i++) {
 		struct sandbox *b = x->sandbox[i];
 
-		/* For its first exec. Earlier the warden would be on a processor that the others' answer needs. */
+		/* The group of its first exec, made ahead. Not earlier: the warden would delay the answers for the other copies. */
 		if (x->r == 0 && b->request->memory && b->state == SANDBOX_RUNNING && b->handle && b->group < 0)
 			sandbox_ask_for_group(b);
 		sandbox_unref(b);
@@ -389,7 +389,7 @@ void restore_new(struct checkpoint *c, const struct who *who, const struct resto
 
 /* --- in place --- */
 
-/* A create's body that says nothing else; NULL of NULL. */
+/* The body of a create that has only @secrets; NULL if they are NULL. */
 static json_t *only_secrets(const json_t *secrets)
 {
 	json_t *body = secrets ? json_pack("{s:O}", "secrets", secrets) : NULL;

@@ -15,9 +15,9 @@
 #define PUT_MS 10000
 
 struct net_put {
-	struct net_run *run; /* NULL: over, but for what is under way */
+	struct net_run *run; /* NULL: the change has ended; it is freed when no callback is pending */
 	struct sandbox_op *op; /* the caller that waits; NULL: it was answered */
-	struct net_request *request; /* until it is the sandbox's */
+	struct net_request *request; /* until the sandbox owns it */
 	struct nets *nets;
 	uint64_t number;
 	uv_timer_t *timer;

@@ -10,7 +10,7 @@ static bool count(uint64_t *left)
 	return true;
 }
 
-/* The set that begins at @p, of which @c is a member or not. Returns what is behind it; NULL: it has no end. */
+/* Whether @c is in the set that begins at @p. Returns the pattern behind the set; NULL: the set has no end. */
 static const char *set_end(const char *p, char c, bool *ret_has, uint64_t *left)
 {
 	const bool negated = p[1] == '!' || p[1] == '^';
@@ -35,7 +35,7 @@ static const char *set_end(const char *p, char c, bool *ret_has, uint64_t *left)
 	return p + 1;
 }
 
-/* What is behind the first part of @p, if that matches @c; or NULL. */
+/* If the first element of pattern @p matches @c, the rest of the pattern, otherwise NULL. */
 static const char *one(const char *p, char c, uint64_t *left)
 {
 	const char *end;

@@ -11,10 +11,10 @@
 #include "service/sandbox/struct.h"
 
 #define AT_ONCE 2U
-#define CALLED_NS 50000000ULL /* so long after a call others are likely */
-#define GENTLE_NS 20000000ULL /* then: at least so long between two */
+#define CALLED_NS 50000000ULL /* within this time after a call others are likely */
+#define GENTLE_NS 20000000ULL /* the least time between two creates then */
 #define SOON_MS 2 /* after a create that took the last one */
-#define LATER_MS 10 /* after another: what runs in it first has the processor for itself */
+#define LATER_MS 10 /* after any other create: the first program in it has the processor for itself */
 #define PAUSE_MS 250
 #define PAUSE_MAX_MS 60000
 
@@ -22,7 +22,7 @@ struct refill {
 	struct service *s;
 	uv_timer_t timer;
 	unsigned making;
-	uint64_t next_ns; /* while callers create sandboxes: not before this time */
+	uint64_t next_ns; /* while callers create sandboxes, nothing is begun before this time */
 };
 
 struct filling {
@@ -54,7 +54,7 @@ void pools_soon(struct service *s)
 	uint64_t ms = any_empty(s) ? SOON_MS : LATER_MS;
 	uv_timer_t *t = s->refill ? &s->refill->timer : NULL;
 
-	/* Never postponed: with calls all the time it would never come. */
+	/* A timer that runs is not set again: with constant calls it would never fire. */
 	if (t && (!uv_is_active((uv_handle_t *)t) || uv_timer_get_due_in(t) > ms))
 		uv_timer_start(t, on_time, ms, 0);
 }

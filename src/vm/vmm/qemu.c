@@ -1,7 +1,7 @@
 /*
  * One small machine: no default devices, no PCI, no network card, no graphics; its monitor is cloche-vmm's own. Its files
- * come as descriptors; what it can do to this host is what QEMU can, and that is little: its own filter here, and around it
- * the jail of any sandbox.
+ * come as descriptors. QEMU is confined twice: by its own system call filter, which is set here, and by the jail that every
+ * sandbox has.
  */
 #include "vm/vmm/qemu.h"
 #include "base/base.h"
@@ -52,7 +52,7 @@ static void add(struct args *a, const char *fmt, ...)
 #define BOARD_OPTS ",acpi=on,pit=on,pic=on,rtc=on,isa-serial=on"
 /* `max` is many times slower without hardware. With arat the guest needs no regular ticks: idle, it costs a fourth. */
 #define EMULATED "Nehalem-v1,+arat"
-/* No machines inside of machines, no counters of the host's: what is not needed cannot be attacked, nor has it to be saved. */
+/* No nested virtualization, no performance counters: what is not there cannot be attacked, and need not be saved. */
 #define HOST_CPU "host,vmx=off,svm=off,pmu=off"
 #define KVM_OPTS BOARD_OPTS
 #define CONSOLE "ttyS0"
@@ -95,7 +95,7 @@ static void add_clock(struct args *a, const struct qemu_opts *o)
 
 static uint64_t processor(void)
 {
-	return 0; /* with KVM the kernel sets the frequency, and QEMU refuses a state of another one */
+	return 0; /* with KVM the kernel sets the frequency; QEMU refuses a saved state with another frequency */
 }
 
 static void add_clock(struct args *a, const struct qemu_opts *o)
@@ -271,7 +271,7 @@ static _Noreturn void become(const struct qemu_opts *o, char *const argv[], pid_
 	for (int i = 0; i < 3; i++)
 		if (sys_dup3(o->console, i, 0) < 0)
 			_exit(1);
-	/* Huge pages are more than its tables and its code need, and each machine has them for itself. */
+	/* Its tables and code are small, and huge pages are not shared: each machine would have its own. */
 	sys_prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	sys_execve(QEMU_PROGRAM, argv, envp);
 	dprintf(STDERR_FILENO, "%s: %s\n", QEMU_PROGRAM, strerror(errno));

@@ -5,6 +5,7 @@
 #include "client/progress.h"
 #include "client/show.h"
 #include "client/sse.h"
+#include "oci/login.h"
 #include "oci/name.h"
 
 #include <fcntl.h>
@@ -24,11 +25,18 @@ static const struct option options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-#define OPTIONS_HELP                                                                                                   \
-	"  -q, --quiet             no progress\n"                                                                      \
+static const struct option login_options[] = {
+	{ "username", required_argument, NULL, 'u' },
+	{ "password-stdin", no_argument, NULL, OPT_PASSWORD_STDIN },
+	{ "auth-file", required_argument, NULL, OPT_AUTH_FILE },
+	{ NULL, 0, NULL, 0 },
+};
+
+#define LOGIN_HELP                                                                                                     \
 	"  -u, --username NAME     user name at the registry; with --password-stdin\n"                                 \
 	"  --password-stdin        read the password from stdin\n"                                                     \
 	"  --auth-file FILE        logins, as `skopeo login --authfile FILE` writes them   REGISTRY_AUTH_FILE\n"
+#define OPTIONS_HELP "  -q, --quiet             no progress\n" LOGIN_HELP
 
 static const char pull_help[] =
 	"usage: cloche image pull [options] NAME…\n"
@@ -45,10 +53,11 @@ static const char update_help[] =
 	"\n" OPTIONS_HELP;
 
 static const char outdated_help[] =
-	"usage: cloche image outdated [NAME…]\n"
+	"usage: cloche image outdated [options] [NAME…]\n"
 	"\n"
 	"Asks the registries which tags have moved since the images were pulled; without names, of all that were pulled.\n"
-	"Exits with 1 if one has.\n";
+	"Exits with 1 if one has.\n"
+	"\n" LOGIN_HELP;
 
 struct login {
 	const char *username, *file;
@@ -102,7 +111,7 @@ static int add_entry(const char *coded, json_t *body, const char *path, struct e
 	return 0;
 }
 
-static int read_auth_file(const char *path, const char *registry, json_t *body, struct err *e)
+static int read_auth_file(const char *path, const struct oci_name *name, json_t *body, struct err *e)
 {
 	AUTO_FREE char *text = malloc(AUTH_MAX);
 	ssize_t n = text ? fd_get(AT_FDCWD, path, text, AUTH_MAX) : -ENOMEM;
@@ -113,7 +122,7 @@ static int read_auth_file(const char *path, const char *registry, json_t *body, 
 		return err_sys(e, ERR_INVALID, (int)n, "read '%.150s'", path);
 	if (!json_is_object(o))
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.150s' is not valid JSON", path);
-	coded = show_str(json_object_get(json_object_get(o, "auths"), registry), "auth");
+	coded = show_str(oci_login_find(o, name->registry, name->repository), "auth");
 	return *coded ? add_entry(coded, body, path, e) : 0;
 }
 
@@ -132,7 +141,7 @@ static int add_login(const struct login *l, const char *name, json_t *body, stru
 	if (!file || !*file)
 		return 0;
 	r = oci_name_parse(name, &n, e);
-	return r < 0 ? r : read_auth_file(file, n.registry, body, e);
+	return r < 0 ? r : read_auth_file(file, &n, body, e);
 }
 
 /* --- one pull --- */
@@ -273,20 +282,28 @@ static int run_pull(struct args *a, struct err *e)
 	return r;
 }
 
-static int ask(struct conn *c, const char *name, json_t **ret, struct err *e)
+/* Asks about one, with the login for its registry if there is one. */
+static int ask(struct conn *c, const char *name, const struct login *l, json_t **ret, struct err *e)
 {
 	AUTO(buf_done) struct buf path = BUF_INIT(4 * KIB);
+	AUTO_JSON json_t *body = json_object();
 	int r = image_url(&path, name, "/outdated");
 
-	return r < 0 ? err_set(e, ERR_INVALID, r, "'%.100s' is too long", name) : conn_get(c, buf_str(&path), ret, e);
+	if (r < 0)
+		return err_set(e, ERR_INVALID, r, "'%.100s' is too long", name);
+	r = add_login(l, name, body, e);
+	if (r < 0)
+		return r;
+	return json_object_size(body) ? conn_json(c, "POST", buf_str(&path), body, ret, e) :
+					conn_get(c, buf_str(&path), ret, e);
 }
 
 typedef int each_fn(struct args *a, struct conn *c, const json_t *answer, void *arg, struct err *e);
 
-/* For those that are named, or all that were pulled and have a tag. */
-static int for_each(struct args *a, struct conn *c, each_fn *fn, void *arg, struct err *e)
+/* The names that are given, or all that were pulled and have a tag. */
+static int list_names(struct args *a, struct conn *c, json_t *names, struct err *e)
 {
-	AUTO_JSON json_t *list = NULL, *names = json_array();
+	AUTO_JSON json_t *list = NULL;
 	const json_t *one;
 	size_t i;
 	int r = a->nrest ? 0 : conn_get(c, "/v1/images", &list, e);
@@ -297,16 +314,33 @@ static int for_each(struct args *a, struct conn *c, each_fn *fn, void *arg, stru
 			   one) if (!strcmp(show_str(json_object_get(one, "source"), "kind"), "pull") &&
 				    !strchr(show_str(one, "name"), '@'))
 		json_array_append_new(names, json_string(show_str(one, "name")));
+	return r;
+}
+
+/* For each name. One that fails does not keep the others from being asked; the first failure is the result. */
+static int for_each(struct args *a, struct conn *c, const struct login *l, each_fn *fn, void *arg, struct err *e)
+{
+	AUTO_JSON json_t *names = json_array();
+	const json_t *one;
+	size_t i;
+	int first = list_names(a, c, names, e);
+
+	if (first < 0)
+		return first;
 	json_array_foreach(names, i, one)
 	{
 		AUTO_JSON json_t *answer = NULL;
+		struct err why = { 0 };
+		int r = interrupted ? 0 : ask(c, json_string_value(one), l, &answer, &why);
 
-		if (r == 0)
-			r = ask(c, json_string_value(one), &answer, e);
-		if (r == 0)
-			r = fn(a, c, answer, arg, e);
+		if (r == 0 && answer)
+			r = fn(a, c, answer, arg, &why);
+		if (r < 0 && first == 0) {
+			first = r;
+			*e = why;
+		}
 	}
-	return r;
+	return first;
 }
 
 static int show_outdated(struct args *a, struct conn *c, const json_t *answer, void *arg, struct err *e)
@@ -326,14 +360,16 @@ static int show_outdated(struct args *a, struct conn *c, const json_t *answer, v
 static int run_outdated(struct args *a, struct err *e)
 {
 	AUTO(conn_close) struct conn *c = NULL;
-	bool any = false;
-	int r = args_only(a, e);
+	struct login l = { 0 };
+	bool any = false, quiet = false;
+	int r = read_options(a, &l, &quiet, e);
 
 	if (r < 0 || a->help)
 		return r;
 	r = conn_open(&a->conn, &c, e);
 	if (r == 0)
-		r = for_each(a, c, show_outdated, &any, e);
+		r = for_each(a, c, &l, show_outdated, &any, e);
+	explicit_bzero(l.password, sizeof(l.password));
 	return r < 0 ? r : any;
 }
 
@@ -362,7 +398,7 @@ static int run_update(struct args *a, struct err *e)
 	r = conn_open(&a->conn, &c, e);
 	signal(SIGINT, on_interrupt);
 	if (r == 0)
-		r = for_each(a, c, update_one, &u, e);
+		r = for_each(a, c, &u.login, update_one, &u, e);
 	explicit_bzero(u.login.password, sizeof(u.login.password));
 	return r;
 }
@@ -391,6 +427,8 @@ const struct command image_outdated = {
 	.name = "image outdated",
 	.text = "list images whose tag has moved",
 	.help = outdated_help,
+	.letters = "u:",
+	.options = login_options,
 	.complete = COMPLETE_NAMES,
 	.names = "image",
 	.run = run_outdated,

@@ -387,6 +387,7 @@ def test_answers_about_images_and_operations_fit(d, call):
     call("post", "/v1/images/doc:1/tag", one + "/tag", {"name": "doc:3"}, 201)
     call("get", "/v1/images/doc:1/export", one + "/export", want=200)
     call("get", "/v1/images/doc:1/outdated", one + "/outdated")
+    call("post", "/v1/images/doc:1/outdated", one + "/outdated", {"username": "anna", "password": "hush"})
     call("post", "/v1/images/pull", "/v1/images/pull", {"name": "registry.invalid/doc:1", "background": True}, 202)
     call("post", "/v1/images/pull", "/v1/images/pull", {"name": "Doc"}, 400, question=False)
     head = json.dumps({"dockerfile": "FROM doc:1\nENV A=1\n", "context": False, "tags": ["doc:4"]}).encode() + b"\n"

@@ -397,6 +397,76 @@ def test_a_mirror_is_asked_first(tmp_path):
             assert refusal(d, "registry.example/elsewhere/app:1")["code"] == "not_found"
 
 
+def test_a_mirror_gets_its_own_login_and_nobody_elses(tmp_path):
+    """`image_auth` has logins of several mirrors: skopeo gets those that `image_registries` names for the image."""
+    for name in "mirror", "plain":
+        (tmp_path / name).mkdir()
+    with Registry(tmp_path / "mirror", login="anna:hush-4711") as r, Registry(tmp_path / "plain") as plain:
+        r.push(small(b"mirrored\n"), "copies/app:1")
+        conf = tmp_path / "registries.conf"
+        # A place on this machine is written as everywhere.
+        conf.write_text(f'[[registry]]\nlocation = "registry.example/team"\n'
+                        f'[[registry.mirror]]\nlocation = "127.0.0.1:{plain.port}/none"\ninsecure = true\n'
+                        f'[[registry.mirror]]\nlocation = "localhost:{r.port}/copies"\ninsecure = true\n')
+        auth = tmp_path / "auth.json"
+        lines = (f"image_registries = {conf}", f"image_auth = {auth}", f"network_private = 127.0.0.1:{plain.port}", "network_open = no",
+                 f"network_set = images: registry.loopback.internal:{r.port}, registry.loopback.internal:{plain.port}")
+
+        def answer(logins, **caller):
+            auth.write_text(json.dumps({"auths": {k: {"auth": base64.b64encode(v.encode()).decode()} for k, v in logins.items()}}))
+            with Daemon(None, "--config", r.conf(*lines)) as d:
+                got = pull(d, "registry.example/team/app:1", **caller)
+                assert got.status != 201 or says(d, "registry.example/team/app:1", "/bin/busybox", "cat", "/text") == "mirrored\n"
+                return got.status
+
+        right = f"127.0.0.1:{r.port}"
+        assert answer({right: "anna:hush-4711"}) == 201
+        assert answer({f"{right}/copies/app": "anna:hush-4711", right: "anna:wrong"}) == 201
+        # A login that the caller sends is for the registry that is named; the mirror has the administrator's.
+        assert answer({right: "anna:hush-4711"}, username="bert", password="other") == 201
+        for logins in {}, {right: "anna:wrong"}, {f"{right}/copies/other": "anna:hush-4711"}, {"registry.example": "anna:hush-4711"}:
+            assert answer(logins) >= 400, logins
+
+
+def test_what_a_registry_sends_back_has_no_logins_and_nothing_that_a_terminal_obeys(tmp_path):
+    """An error's text is the registry's: it may be long, repeat the login, and contain anything."""
+    login = base64.b64encode(b"anna:hush-4711").decode()
+    image = small()
+
+    def lie(h, path):
+        sent = h.headers.get("Authorization", "")
+        if not sent:
+            h.answer(b"{}", "application/json", 401, **{"WWW-Authenticate": 'Basic realm="x"'})
+            return True
+        if "/manifests/" not in path:
+            return False
+        text = text_of[0].replace("LOGIN", sent).replace("PASSWORD", "hush-4711")
+        h.answer(text.encode(), kind[0], 403 if "html" in kind[0] else 400)
+        return True
+
+    text_of, kind, said = [""], ["application/json"], []
+    with Liar(image, lie) as r:
+        conf = tmp_path / "serve.conf"
+        auth = write_auth(tmp_path / "auth.json", r.host, "anna:hush-4711")
+        conf.write_text(f"network_private = 127.0.0.1:{r.port}\nimage_auth = {auth}\n")
+        with Daemon(None, "--config", conf) as d:
+            body = json.dumps({"errors": [{"code": "ODD", "message": "you sent LOGIN PASSWORD \x1b[31m \x07 \u009b31m \u202e \r\n" + "x" * 5000}]})
+            for text_of[0], kind[0] in (  # the first one is shown, so it is what the others could be
+                    (body, "application/json"), ("<html><body>LOGIN PASSWORD</body></html>" * 30000, "text/html"),
+                                        ("LOGIN \x1b]0;title\x07", "text/plain"), (body[:-3], "application/json")):
+                e = refusal(d, f"{r.host}/a/b:1")
+                assert "html" not in kind[0] or e["code"] == "denied", e
+                said.append(e["message"])
+                shown = json.dumps(e, ensure_ascii=False) + d.cli("image", "pull", f"{r.host}/a/b:1").err.decode()
+                assert "hush-4711" not in shown and login not in shown, shown
+                assert len(e["message"]) < 300 and not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), shown
+            assert "you sent Basic ****" in said[0] and "*** x1" in said[0], said
+            for place in d.data / "audit.log", d.data / "events":
+                if place.is_file():
+                    assert "hush-4711" not in place.read_text()
+            assert "hush-4711" not in d.output and login not in d.output
+
+
 # --- interruptions ---
 
 def test_a_pull_that_was_interrupted_goes_on(tmp_path):
@@ -492,6 +562,18 @@ def test_the_client_pulls_updates_and_says_what_is_outdated(daemon, registry, tm
     assert asked.code == 1 and asked.text == f"{name} has moved from {old[:19]} to {new[:19]}\n"
     assert daemon.cli("image", "update", check=True).text == f"{name} {new}\n"
     assert daemon.cli("image", "update", check=True).text == ""
+    # A registry that does not answer does not keep the others from being asked.
+    (gone := Liar(small())).__enter__()
+    conf = registry.conf(f"network_private = 127.0.0.1:{gone.port}")
+    with Daemon(None, "--config", conf) as d:
+        for one in f"{gone.host}/a/b:1", name:
+            d.cli("image", "pull", one, check=True)
+        gone.__exit__()
+        newest = registry.push(small(b"newest\n"), "team/client:1")
+        asked = d.cli("image", "outdated")
+        assert asked.code == 125 and name in asked.text and gone.host in asked.err.decode(), asked
+        asked = d.cli("image", "update")
+        assert asked.code == 125 and asked.text == f"{name} {newest}\n", asked
     none = daemon.cli("image", "pull", f"{registry.host}/team/none:1")
     assert none.code == 125 and none.err.decode().count("\n") == 1 and "no such image" in none.err.decode()
 
@@ -503,8 +585,20 @@ def test_the_client_sends_the_login_of_that_registry_alone(tmp_path):
         with Daemon(None, "--config", r.conf()) as d:
             other = write_auth(tmp_path / "other.json", "other.example", "anna:hush-4711")
             assert d.cli("image", "pull", "--auth-file", other, name).code == 125
-            mine = write_auth(tmp_path / "mine.json", r.host, "anna:hush-4711")
+            mine = write_auth(tmp_path / "mine.json", r.host + "/team", "anna:hush-4711")
             d.cli("image", "pull", "--auth-file", mine, name, check=True)
+            # What was pulled with a login is asked about, and pulled again, with one.
+            asked = d.cli("image", "outdated")
+            assert asked.code == 125 and "refuses access" in asked.err.decode()
+            assert d.cli("image", "outdated", "--auth-file", mine, check=True).text == ""
+            new = r.push(small(b"new\n"), "team/app:1")
+            asked = d.cli("image", "outdated", "-u", "anna", "--password-stdin", input=b"hush-4711")
+            assert asked.code == 1 and f"has moved from" in asked.text and new[:19] in asked.text
+            assert d.cli("image", "update", "--auth-file", mine, check=True).text == f"{name} {new}\n"
+            path = "/v1/images/" + name.replace("/", "+") + "/outdated"
+            assert d.post(path, {"username": "anna", "password": "hush-4711"}).json["outdated"] is False
+            assert d.post(path, {"username": "anna", "password": "wrong"}).json["error"]["code"] == "denied"
+            assert d.post(path, {"username": "anna"}).status == 400
             d.delete("/v1/images/" + name.replace("/", "+"))
             d.cli("image", "pull", "--username", "anna", "--password-stdin", name, input=b"hush-4711\n", check=True)
 

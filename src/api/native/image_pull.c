@@ -40,10 +40,23 @@ static int write_login(const char *user, const char *password, struct buf *out, 
 	return 0;
 }
 
+struct login_fields {
+	const char *user, *password;
+};
+
+static void read_login(struct json_read *j, struct login_fields *l)
+{
+	json_read_str(j, "username", &l->user, USERNAME_MAX);
+	json_read_str(j, "password", &l->password, PASSWORD_MAX);
+	if (!l->user != !l->password)
+		json_read_bad(j, l->user ? "password" : "username", "is required beside the other");
+}
+
 static int read_pull(const char *data, size_t len, struct oci_name *name, struct buf *login, bool *background,
 		     struct err *e)
 {
-	const char *text = NULL, *user = NULL, *password = NULL;
+	struct login_fields l = { 0 };
+	const char *text = NULL;
 	AUTO(json_decref) json_t *o = NULL;
 	int r = json_read_begin(data, len, &o, e);
 
@@ -52,17 +65,14 @@ static int read_pull(const char *data, size_t len, struct oci_name *name, struct
 
 		if (!json_read_str(&j, "name", &text, OCI_NAME_MAX - 1))
 			json_read_bad(&j, "name", "is required: an image, such as python:3.12-slim");
-		json_read_str(&j, "username", &user, USERNAME_MAX);
-		json_read_str(&j, "password", &password, PASSWORD_MAX);
+		read_login(&j, &l);
 		json_read_bool(&j, "background", background);
-		if (!user != !password)
-			json_read_bad(&j, user ? "password" : "username", "is required beside the other");
 		r = json_read_end(&j);
 	}
 	if (r == 0)
 		r = oci_name_parse(text, name, e);
-	if (r == 0 && user)
-		r = write_login(user, password, login, e);
+	if (r == 0 && l.user)
+		r = write_login(l.user, l.password, login, e);
 	return r;
 }
 
@@ -121,16 +131,47 @@ static void on_outdated(void *arg, const struct image_outdated *x, const struct 
 	call_json(c, 200, &out);
 }
 
-void get_image_outdated(void *arg, struct http_req *q, const struct route *r)
+static void ask_registry(struct call *c, const char *login)
 {
-	struct call *c = call_new(arg, q, r);
 	const struct image *i = call_image(c);
 	struct err e = { 0 };
 
 	if (!i)
 		return;
-	if (image_outdated(c->api->s, &c->who, i, on_outdated, c, &e) < 0)
+	if (image_outdated(c->api->s, &c->who, i, login, on_outdated, c, &e) < 0)
 		call_fail(c, &e);
 	else
 		c->pending = true;
+}
+
+void get_image_outdated(void *arg, struct http_req *q, const struct route *r)
+{
+	ask_registry(call_new(arg, q, r), NULL);
+}
+
+static void outdated_body(struct call *c, const char *data, size_t len)
+{
+	AUTO(buf_done) struct buf login = BUF_INIT(64 * KIB);
+	AUTO(json_decref) json_t *o = NULL;
+	struct login_fields l = { 0 };
+	struct err e = { 0 };
+	int r = json_read_begin(data, len, &o, &e);
+
+	if (r == 0) {
+		struct json_read j = JIN_INIT(o, &e);
+
+		read_login(&j, &l);
+		r = json_read_end(&j);
+	}
+	if (r == 0 && l.user)
+		r = write_login(l.user, l.password, &login, &e);
+	if (r < 0)
+		call_fail(c, &e);
+	else
+		ask_registry(c, login.len ? buf_str(&login) : NULL);
+}
+
+void post_image_outdated(void *arg, struct http_req *q, const struct route *r)
+{
+	call_body(call_new(arg, q, r), outdated_body);
 }

@@ -53,7 +53,7 @@ route_fn get_images, get_image, delete_image, patch_image, post_image_tag, post_
 struct image *call_image(struct call *c);
 int image_answer(const struct image *i, struct buf *out, struct err *e); /* describes it as callers see it */
 /* image_pull.c */
-route_fn post_images_pull, get_image_outdated;
+route_fn post_images_pull, get_image_outdated, post_image_outdated;
 void call_image_json(struct call *c, int status, const struct image *i); /* answers with the image, when it is stored */
 /* images_export.c */
 route_fn get_image_export, post_sandbox_commit, post_checkpoint_commit;

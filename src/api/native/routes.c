@@ -108,6 +108,7 @@ static const struct route routes[] = {
 	ROUTE(PATCH, "/v1/images/{image}", SANDBOX, patch_image, 0),
 	ROUTE(DELETE, "/v1/images/{image}", SANDBOX, delete_image, 0),
 	ROUTE(GET, "/v1/images/{image}/outdated", SANDBOX, get_image_outdated, 0),
+	ROUTE(POST, "/v1/images/{image}/outdated", SANDBOX, post_image_outdated, 0),
 	ROUTE(POST, "/v1/images/{image}/tag", SANDBOX, post_image_tag, 0),
 	ROUTE(GET, "/v1/images/{image}/export", EXEC, get_image_export, 0),
 	ROUTE(POST, "/v1/sandboxes/{id}/commit", SANDBOX, post_sandbox_commit, ROUTE_USES | ROUTE_WAKES),

@@ -38,6 +38,7 @@ struct fetch {
 struct blob_proxy {
 	struct service *s;
 	struct skopeo *skopeo;
+	const struct registry_conf *conf;
 	int sock;
 	uv_poll_t *poll;
 	uv_timer_t *timer; /* checks for silence, once a second */
@@ -339,7 +340,7 @@ static void refused(struct blob_proxy *p, const char *text)
 {
 	struct fetch *f = TAKE_PTR(p->of);
 	struct err e = { 0 };
-	int r = skopeo_error(text, p->what, &e);
+	int r = skopeo_error(p->conf, text, p->what, &e);
 
 	if (p->step == STEP_FINISH)
 		finished(f, r, &e);
@@ -426,7 +427,7 @@ int blob_proxy_new(struct sandbox *b, const struct who *who, const struct regist
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		abort();
-	*p = (struct blob_proxy){ .s = b->service, .sock = pair[0], .image = strdup(image), .what = strdup(what) };
+	*p = (struct blob_proxy){ .s = b->service, .conf = conf, .sock = pair[0], .image = strdup(image), .what = strdup(what) };
 	if (!p->image || !p->what)
 		abort();
 	fd_set_nonblock(p->sock);

@@ -22,11 +22,11 @@ static void on_found(void *arg, int r, const struct registry_found *f, const str
 	free(a);
 }
 
-int image_outdated(struct service *s, const struct who *who, const struct image *i, image_outdated_fn *fn, void *arg,
-		   struct err *e)
+int image_outdated(struct service *s, const struct who *who, const struct image *i, const char *login,
+		   image_outdated_fn *fn, void *arg, struct err *e)
 {
 	struct oci_name name;
-	const struct registry_plan plan = { .name = &name, .digest_only = true };
+	const struct registry_plan plan = { .name = &name, .login = login, .digest_only = true };
 	struct asking *a;
 	int r = oci_name_parse(i->name, &name, e);
 

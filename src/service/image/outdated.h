@@ -9,5 +9,6 @@ struct image_outdated {
 /* Called once, later; NULL: *e has the reason. */
 typedef void image_outdated_fn(void *arg, const struct image_outdated *x, const struct err *e);
 
-int image_outdated(struct service *s, const struct who *who, const struct image *i, image_outdated_fn *fn, void *arg,
-		   struct err *e);
+/* @login: base64 of USER:PASSWORD; NULL = from the administrator's file. */
+int image_outdated(struct service *s, const struct who *who, const struct image *i, const char *login,
+		   image_outdated_fn *fn, void *arg, struct err *e);

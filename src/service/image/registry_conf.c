@@ -1,88 +1,96 @@
 /* Makes skopeo's configuration files from the daemon's options. */
 #include "service/image/registry_conf.h"
 #include "base/base.h"
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/json.h"
+#include "oci/login.h"
+#include "oci/mirrors.h"
 #include "service/network/conf.h"
 
-#include <jansson.h>
-
 #define AUTH_MAX (64U * KIB)
+#define REGISTRIES_MAX (128U * KIB)
+#define HIDE_MIN 4U /* shorter passwords are parts of too many words */
 
-/* Accepts "127.0.0.1", "127.0.0.1:5000", "localhost:5000"; *ret_port begins with the colon, or is empty. */
-static bool is_loopback(const char *registry, const char **ret_port)
+/* What skopeo gets: the places that an image can come from, and the login for each. */
+struct logins {
+	char place[OCI_MIRRORS_MAX + 1][OCI_PLACE_MAX];
+	const char *login[OCI_MIRRORS_MAX + 1]; /* NULL: without one */
+	unsigned n;
+};
+
+/* Finds the login for a repository; *ret is NULL when the file has none. Points into @file. */
+static int find_login(const json_t *file, const char *registry, const char *repository, const char **ret, struct err *e)
 {
-	size_t n = strcspn(registry, ":");
+	const json_t *found = oci_login_find(file, registry, repository);
 
-	*ret_port = registry + n;
-	return (n == 9 && !strncmp(registry, "localhost", n)) || (n == 9 && !strncmp(registry, "127.0.0.1", n));
+	*ret = json_string_value(json_object_get(found, "auth"));
+	if (found && !*ret) {
+		err_set(e, ERR_INVALID, -EINVAL, "the daemon's `image_auth` has no `auth` for %.200s", registry);
+		err_remedy(e, "log in with `skopeo login --authfile FILE`; credential helpers are not used");
+		return -EINVAL;
+	}
+	if (*ret && strlen(*ret) > AUTH_MAX)
+		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the login for %.200s is longer than 64 KiB", registry);
+	return 0;
 }
 
-static bool is_host(const char *registry, const char *key, size_t n)
+/* The registry of a place, as `image_auth` names it. */
+static void registry_of(const char *place, char ret[OCI_PLACE_MAX])
 {
-	static const char *const old[] = { "index.docker.io", "registry-1.docker.io" };
+	const size_t n = strcspn(place, "/"), name = strlen(NET_LOOPBACK_NAME);
+	const bool here = n >= name && !strncmp(place, NET_LOOPBACK_NAME, name);
 
-	if (strlen(registry) == n && !strncmp(key, registry, n))
-		return true;
-	for (size_t i = 0; i < ARRAY_LEN(old) && !strcmp(registry, "docker.io"); i++)
-		if (strlen(old[i]) == n && !strncmp(key, old[i], n))
-			return true;
-	return false;
+	snprintf(ret, OCI_PLACE_MAX, "%s%.*s", here ? "localhost" : "", (int)(here ? n - name : n),
+		 here ? place + name : place);
+}
+
+static bool is_of(const char *place, const char *host)
+{
+	const size_t n = strlen(host);
+
+	return !strncmp(place, host, n) && place[n] == '/';
 }
 
 /*
- * How closely a key of a login file means this repository; 0: it does not. A key is a registry, as in names of images or as a
- * URL, or a registry and the first folders of a repository, which are all that its login is for.
+ * Adds the logins of the mirrors that `image_registries` names for this repository. A caller's @own login is for the registry
+ * that was named, also where the administrator has another one for it.
  */
-static size_t key_fits(const char *key, const char *registry, const char *repository)
+static int add_mirrors(const struct registry_conf *c, const struct oci_name *name, const json_t *file, bool own,
+		       struct logins *l, struct err *e)
 {
-	const char *at = strstr(key, "://"), *path;
-	size_t n, len;
+	char ref[OCI_PLACE_MAX], place[OCI_MIRRORS_MAX][OCI_PLACE_MAX], registry[OCI_PLACE_MAX];
+	const char *login;
+	unsigned n;
+	int r = 0;
 
-	key = at ? at + 3 : key;
-	n = strcspn(key, "/");
-	if (!is_host(registry, key, n))
-		return 0;
-	path = key[n] ? key + n + 1 : "";
-	if (at || !*path || !strcmp(path, "v1/") || !strcmp(path, "v2/"))
-		return 1; /* such paths are of the registry's own API */
-	len = strlen(path);
-	len -= path[len - 1] == '/';
-	return !strncmp(repository, path, len) && (!repository[len] || repository[len] == '/') ? 1 + len : 0;
-}
+	snprintf(ref, sizeof(ref), "%.250s/%.250s", c->host, name->repository);
+	n = oci_mirrors(c->registries, ref, place);
+	for (unsigned i = 0; r == 0 && i < n; i++) {
+		const char *path = strchr(place[i], '/');
 
-/* Finds the login for a repository; *ret is NULL when the file has none. Points into @file. */
-static int find_login(json_t *file, const struct oci_name *name, const char **ret, struct err *e)
-{
-	json_t *auths = json_object_get(file, "auths"), *one, *found = NULL;
-	size_t best = 0;
-	const char *key;
-
-	json_object_foreach(auths, key, one)
-	{
-		const size_t fits = key_fits(key, name->registry, name->repository);
-
-		found = fits > best ? one : found;
-		best = fits > best ? fits : best;
+		if (!path || (own && is_of(place[i], c->host)))
+			continue;
+		registry_of(place[i], registry);
+		r = find_login(file, registry, path + 1, &login, e);
+		if (r < 0 || !login)
+			continue;
+		memcpy(l->place[l->n], place[i], sizeof(place[i]));
+		l->login[l->n++] = login;
 	}
-	*ret = json_string_value(json_object_get(found, "auth"));
-	if (*ret || !found)
-		return 0;
-	err_set(e, ERR_INVALID, -EINVAL, "the daemon's `image_auth` has no `auth` for %.200s", name->registry);
-	err_remedy(e, "log in with `skopeo login --authfile FILE`; credential helpers are not used");
-	return -EINVAL;
+	return r;
 }
 
-static int write_auth(const struct registry_conf *c, const char *login, char **ret)
+static int write_auth(const struct logins *l, char **ret)
 {
-	AUTO(buf_done) struct buf text = BUF_INIT(2 * AUTH_MAX);
+	AUTO(buf_done) struct buf text = BUF_INIT((OCI_MIRRORS_MAX + 2) * AUTH_MAX);
 	struct json j = JSON_INIT(&text);
 
 	jout_object(&j, NULL);
 	jout_object(&j, "auths");
-	if (login) {
-		jout_object(&j, c->host);
-		jout_str(&j, "auth", login);
+	for (unsigned i = 0; i < l->n; i++) {
+		jout_object(&j, l->place[i]);
+		jout_str(&j, "auth", l->login[i]);
 		jout_end(&j);
 	}
 	jout_end(&j);
@@ -91,33 +99,96 @@ static int write_auth(const struct registry_conf *c, const char *login, char **r
 	return *ret ? 0 : -ENOMEM;
 }
 
+/* Places on this machine have another name in the sandbox. */
+static int write_registries(const char *from, char **ret)
+{
+	AUTO(buf_done) struct buf text = BUF_INIT(REGISTRIES_MAX);
+	int r = oci_mirrors_rename_loopback(from, NET_LOOPBACK_NAME, &text);
+
+	*ret = r < 0 ? NULL : strdup(buf_str(&text));
+	return r < 0 ? r : *ret ? 0 : -ENOMEM;
+}
+
 int registry_conf_make(const struct service_opts *o, const struct oci_name *name, const char *login,
 		       struct registry_conf *ret, struct err *e)
 {
 	AUTO(json_decref) json_t *file = NULL;
 	const char *registry = name->registry;
+	const bool own = login;
+	struct logins l = { .n = 0 };
 	const char *port;
-	int r = 0;
+	int r;
 
-	*ret = (struct registry_conf){ .ca = o->image_ca, .registries = o->image_registries };
-	ret->loopback = is_loopback(registry, &port);
+	*ret = (struct registry_conf){ .ca = o->image_ca };
+	ret->loopback = oci_registry_is_loopback(registry, &port);
 	snprintf(ret->host, sizeof(ret->host), "%s%s", ret->loopback ? NET_LOOPBACK_NAME : registry,
 		 ret->loopback ? port : "");
-	if (!login && *o->image_auth) {
+	r = write_registries(o->image_registries, &ret->registries);
+	if (r < 0)
+		return err_set(e, ERR_EXHAUSTED, r, "no memory for the daemon's `image_registries`");
+	if (*o->image_auth) {
 		file = json_loads(o->image_auth, JSON_REJECT_DUPLICATES, NULL);
 		if (!json_is_object(file))
-			return err_set(e, ERR_INVALID, -EINVAL, "the daemon's `image_auth` is not valid JSON");
-		r = find_login(file, name, &login, e);
+			r = err_set(e, ERR_INVALID, -EINVAL, "the daemon's `image_auth` is not valid JSON");
+		else if (!own)
+			r = find_login(file, registry, name->repository, &login, e);
 	}
 	if (r == 0 && login && strlen(login) > AUTH_MAX)
-		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the login for %.200s is longer than 64 KiB", registry);
-	if (r == 0 && write_auth(ret, login, &ret->auth) < 0)
+		r = err_set(e, ERR_TOO_LARGE, -E2BIG, "the login for %.200s is longer than 64 KiB", registry);
+	if (r == 0 && login) {
+		snprintf(l.place[l.n], OCI_PLACE_MAX, "%s", ret->host);
+		l.login[l.n++] = login;
+	}
+	if (r == 0 && file)
+		r = add_mirrors(ret, name, file, own, &l, e);
+	if (r == 0 && write_auth(&l, &ret->auth) < 0)
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a login");
+	if (r < 0)
+		registry_conf_done(ret);
 	return r;
+}
+
+/* Overwrites each @what in @text. */
+static void hide(char *text, const char *what, size_t n)
+{
+	for (char *at = text; n >= HIDE_MIN && (at = strstr(at, what)); at += n)
+		memset(at, '*', n);
+}
+
+static void hide_login(char *text, const char *login)
+{
+	AUTO_FREE char *plain = malloc(strlen(login) + 1);
+	ssize_t n = plain ? base64_decode(login, strlen(login), plain) : -ENOMEM;
+	char *colon;
+
+	hide(text, login, strlen(login));
+	if (n <= 0)
+		return;
+	plain[n] = '\0';
+	colon = strchr(plain, ':');
+	if (colon)
+		hide(text, colon + 1, strlen(colon + 1));
+	explicit_bzero(plain, (size_t)n);
+}
+
+void registry_conf_hide(const struct registry_conf *c, char *text)
+{
+	AUTO(json_decref) json_t *file = c->auth ? json_loads(c->auth, 0, NULL) : NULL;
+	json_t *one;
+	const char *key;
+
+	json_object_foreach(json_object_get(file, "auths"), key, one)
+	{
+		const char *login = json_string_value(json_object_get(one, "auth"));
+
+		if (login)
+			hide_login(text, login);
+	}
 }
 
 void registry_conf_done(struct registry_conf *c)
 {
 	free(c->auth);
-	c->auth = NULL;
+	free(c->registries);
+	c->auth = c->registries = NULL;
 }

@@ -20,6 +20,7 @@ struct skopeo {
 	struct exec_sink sink;
 	struct exec_watch watch;
 	struct buf out, said;
+	const struct registry_conf *conf;
 	char *what;
 	skopeo_fn *fn;
 	void *arg;
@@ -37,6 +38,8 @@ static const char script[] =
 
 /* --- its messages --- */
 
+#define PARSING "Error parsing image name \\\""
+
 /* Copies skopeo's last message, from `time=… level=fatal msg="…"`, without the escapes of its quotes. */
 static void last_message(const char *said, char *to, size_t size)
 {
@@ -47,7 +50,11 @@ static void last_message(const char *said, char *to, size_t size)
 		at += 5;
 		found = at;
 	}
-	for (at = found ? found : said; *at && n + 1 < size; at++) {
+	at = found ? found : said;
+	/* Which image that is, the error says already. */
+	if (!strncmp(at, PARSING, strlen(PARSING)) && strstr(at, "\\\": "))
+		at = strstr(at, "\\\": ") + 4;
+	for (; *at && n + 1 < size; at++) {
 		/* shown as localhost, as the caller wrote it */
 		if (!strncmp(at, NET_LOOPBACK_NAME, strlen(NET_LOOPBACK_NAME))) {
 			n += (size_t)snprintf(to + n, size - n, "localhost");
@@ -78,6 +85,10 @@ static const struct told {
 	{ "name unknown", WHY_IMAGE_MISSING, "the registry has no such image", "check name and tag" },
 	{ "repository name not known", WHY_IMAGE_MISSING, "the registry has no such image", "check name and tag" },
 	{ "StatusCode: 404", WHY_IMAGE_MISSING, "the registry has no such image", "check name and tag" },
+	{ "StatusCode: 401", WHY_REGISTRY_DENIES, "the registry refuses access",
+	  "check the name, or give a login: `--auth-file`, or `image_auth` of the daemon" },
+	{ "StatusCode: 403", WHY_REGISTRY_DENIES, "the registry refuses access",
+	  "check the name, or give a login: `--auth-file`, or `image_auth` of the daemon" },
 	{ "unauthorized", WHY_REGISTRY_DENIES, "the registry refuses access",
 	  "check the name, or give a login: `--auth-file`, or `image_auth` of the daemon" },
 	{ "authentication required", WHY_REGISTRY_DENIES, "the registry refuses access",
@@ -85,6 +96,8 @@ static const struct told {
 	{ "denied", WHY_REGISTRY_DENIES, "the registry refuses access",
 	  "check the name, or give a login: `--auth-file`, or `image_auth` of the daemon" },
 	{ "toomanyrequests", WHY_REGISTRY_RATE, "the registry limits how often it is asked", "try again later, or give a login" },
+	{ "429 Too Many Requests", WHY_REGISTRY_RATE, "the registry limits how often it is asked",
+	  "try again later, or give a login" },
 	{ "no such host", WHY_REGISTRY_UNKNOWN, "the registry's name does not exist, or the network policy refuses it",
 	  "check the name; a private registry must be in `network_private` of the daemon's configuration" },
 	{ "server misbehaving", WHY_REGISTRY_UNKNOWN, "the registry's name cannot be resolved",
@@ -115,9 +128,15 @@ static bool is_own(const char *said, const char *what)
 	return !strncmp(what, "localhost/", 10) && (strstr(said, "registry 403") || strstr(said, "connection refused"));
 }
 
-int skopeo_error(const char *said, const char *what, struct err *e)
+int skopeo_error(const struct registry_conf *conf, const char *said, const char *what, struct err *e)
 {
+	AUTO_FREE char *shown = strdup(said);
 	char text[160];
+
+	if (!shown)
+		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a registry's answer");
+	registry_conf_hide(conf, shown);
+	said = shown;
 
 	if (is_own(said, what)) {
 		err_set(e, WHY_IMAGE_MISSING, -EIO, "no image '%.120s', and no registry on localhost that has it",
@@ -162,7 +181,7 @@ static int verdict_of(const struct skopeo *x, struct err *e)
 	if (c->verdict.cause == VERDICT_EXITED && c->verdict.exit_code == 0)
 		return 0;
 	if (c->verdict.cause == VERDICT_EXITED)
-		return skopeo_error(buf_str(&x->said), x->what, e);
+		return skopeo_error(x->conf, buf_str(&x->said), x->what, e);
 	if (c->verdict.cause == VERDICT_TIMEOUT) {
 		err_set(e, WHY_REGISTRY_SILENT, -ETIMEDOUT, "%.120s: the registry did not answer in time", x->what);
 		err_remedy(e, "try again");
@@ -221,7 +240,9 @@ int skopeo_run(struct sandbox *b, const struct who *who, const struct skopeo_pla
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		abort();
-	*x = (struct skopeo){ .out = BUF_INIT(OUT_MAX), .said = BUF_INIT(SAID_MAX), .fn = fn, .arg = arg };
+	*x = (struct skopeo){
+		.out = BUF_INIT(OUT_MAX), .said = BUF_INIT(SAID_MAX), .conf = p->conf, .fn = fn, .arg = arg
+	};
 	x->what = strdup(p->what);
 	x->sink = (struct exec_sink){ .data = on_data, .arg = x };
 	r = x->what ? exec_new(b, who, w, &x->sink, &x->exec, e) : -ENOMEM;

@@ -27,10 +27,18 @@ export interface Image {
   history: { created: string | null; createdBy: string | null; comment: string | null; emptyLayer: boolean }[];
 }
 
-export interface ImagePullOptions extends CallOptions {
-  /** A login at the registry. Without one: what the daemon's configuration has. */
+/** A login at the registry. Without one: what the daemon's configuration has. */
+export interface ImageLogin {
   username?: string;
   password?: string;
+}
+
+export interface ImageCommitOptions extends CallOptions {
+  /** For the image's history. */
+  comment?: string;
+}
+
+export interface ImagePullOptions extends CallOptions, ImageLogin {
   onProgress?: (p: { layers: number; ready: number; bytes: number; total: number }) => void;
 }
 

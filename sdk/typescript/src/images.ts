@@ -1,8 +1,19 @@
+import type { Readable } from 'node:stream';
 import { errorFromWire } from './errors.js';
 import { get, type BodySource, type Transport } from './http.js';
 import { readEvents } from './sse.js';
 import { packFolder } from './tar.js';
-import type { BuildEvent, BuildOptions, Image, ImageImportOptions, ImageOutdated, ImagesUsage, ImagePullOptions } from './image_types.js';
+import type {
+  BuildEvent,
+  BuildOptions,
+  Image,
+  ImageCommitOptions,
+  ImageImportOptions,
+  ImageLogin,
+  ImageOutdated,
+  ImagesUsage,
+  ImagePullOptions,
+} from './image_types.js';
 import type { CallOptions } from './types.js';
 import { fromWire, toWire } from './wire.js';
 
@@ -103,6 +114,20 @@ export class Images {
     throw errorFromWire({ code: 'lost', message: 'the server stopped saying how far the build is' }, 0, {});
   }
 
+  /** An OCI layout as a tar, which `docker load` and podman take as well. */
+  async export(image: string, options: CallOptions = {}): Promise<Readable> {
+    const call = { ...get(pathOf(image, '/export'), options), headers: { accept: 'application/x-tar, */*' } };
+    return (await this.transport.stream({ ...call, timeout: options.requestTimeout ?? 0 })).body;
+  }
+
+  /** An image of the files of a sandbox, or of a checkpoint, that was made from a stored image. */
+  async commit(source: { sandbox: string } | { checkpoint: string }, name: string, options: ImageCommitOptions = {}): Promise<Image> {
+    const { comment, signal, requestTimeout } = options;
+    const of = 'sandbox' in source ? `sandboxes/${encodeURIComponent(source.sandbox)}` : `checkpoints/${encodeURIComponent(source.checkpoint)}`;
+    const path = `/v1/${of}/commit`;
+    return fromWire(await this.transport.json({ method: 'POST', path, json: { name, comment }, signal, timeout: requestTimeout ?? 0 }));
+  }
+
   /** Another name of the same. */
   async tag(image: string, name: string, options: CallOptions = {}): Promise<Image> {
     return fromWire(
@@ -118,8 +143,11 @@ export class Images {
   }
 
   /** Asks the registry whether the tag has moved. */
-  async outdated(image: string, options: CallOptions = {}): Promise<ImageOutdated> {
-    return fromWire(await this.transport.json(get(pathOf(image, '/outdated'), options)));
+  async outdated(image: string, options: CallOptions & ImageLogin = {}): Promise<ImageOutdated> {
+    const { username, password, ...rest } = options;
+    const call = get(pathOf(image, '/outdated'), rest);
+    if (username === undefined && password === undefined) return fromWire(await this.transport.json(call));
+    return fromWire(await this.transport.json({ ...call, method: 'POST', json: { username, password }, repeatable: true }));
   }
 
   /** Sandboxes and checkpoints that were made from it stay. */
@@ -130,6 +158,11 @@ export class Images {
   /** How many bytes count for the tenant's quota. */
   async usage(options: CallOptions = {}): Promise<ImagesUsage> {
     return fromWire(await this.transport.json(get('/v1/images/usage', options)));
+  }
+
+  /** Forgets the steps of this tenant's builds: the next ones are done anew. */
+  async forgetBuilds(options: CallOptions = {}): Promise<Record<string, number>> {
+    return fromWire(await this.transport.json({ ...get('/v1/images/build/cache', options), method: 'DELETE', repeatable: true }));
   }
 
   /** Removes layers that nothing needs. For administrators. */

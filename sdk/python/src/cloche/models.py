@@ -496,6 +496,8 @@ class BuildEvent(Model):
 class Freed(Model):
     layers: int
     bytes: int
+    #: Of builds, that were forgotten.
+    steps: Optional[int] = None
 
 
 @dataclass(eq=False)

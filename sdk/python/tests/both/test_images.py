@@ -105,6 +105,7 @@ async def test_an_image_is_pulled_with_progress(client, registry, tag):
     assert seen and (seen[-1].layers, seen[-1].ready) == (2, 2) and not any(p.extra for p in seen)
     assert await said(client, pulled.name, ["cat", "/text"]) == "pulled\n"
     assert not (await client.images.outdated(pulled.name)).outdated
+    assert not (await client.images.outdated(pulled.name, username="anna", password="x")).outdated
     registry.push(image.layer({"new": b"x"}), f"{tag}:1")
     state = await client.images.outdated(pulled.name)
     assert state.outdated and state.registry_digest != state.digest

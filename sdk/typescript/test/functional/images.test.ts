@@ -50,12 +50,30 @@ test('an image is imported, built upon, used and removed', async () => {
   const s = await client.sandboxes.create({ image: 'sdk/app:1' });
   const r = await s.exec(['/bin/busybox', 'sh', '-c', 'busybox ls /made; echo $WORD $A_B']);
   assert.equal(r.stdout, '/made\nthere c\n');
+  await s.exec(['/bin/busybox', 'touch', '/more']);
+  const committed = await client.images.commit({ sandbox: s.id }, 'sdk/more:1', { comment: 'one file more' });
+  assert.equal(committed.history.at(-1)!.comment, 'one file more');
+  const checkpoint = await s.checkpoint();
+  await client.images.commit({ checkpoint: checkpoint.id }, 'sdk/more:2');
+  await client.checkpoints.delete(checkpoint.id);
   await s.delete();
+  const exported: Buffer[] = [];
+  for await (const piece of await client.images.export('sdk/more:1')) exported.push(piece as Buffer);
+  await client.images.delete('sdk/more:1');
+  const again = await client.images.import(Buffer.concat(exported), { name: 'sdk/more:1' });
+  assert.equal(again.layers.length, committed.layers.length);
+  for (const name of ['sdk/more:1', 'sdk/more:2']) {
+    const t = await client.sandboxes.create({ image: name });
+    assert.equal((await t.exec(['/bin/busybox', 'ls', '/more'])).stdout, '/more\n');
+    await t.delete();
+    await client.images.delete(name);
+  }
   await client.images.tag('sdk/app:1', 'sdk/app:2');
   assert.equal((await client.images.setPublic('sdk/app:2', true)).public, true);
   assert.deepEqual((await client.images.list()).map((i) => i.name).sort(), ['sdk/app:1', 'sdk/app:2', 'sdk/base:1']);
   for (const i of await client.images.list()) await client.images.delete(i.name);
   await assert.rejects(client.images.get('sdk/app:1'), NotFoundError);
+  assert.ok((await client.images.forgetBuilds()).steps! > 0);
   assert.ok((await client.images.prune()).bytes! >= 0);
   assert.equal((await client.images.usage()).tenants[0]!.images, 0);
 });
@@ -66,6 +84,7 @@ test('what fails is a typed error', async () => {
   await assert.rejects(client.images.pull('127.0.0.1:1/none:1'));
   await assert.rejects(client.images.pull('Not A Name'), InvalidError);
   await assert.rejects(client.images.outdated('none'), NotFoundError);
+  await assert.rejects(client.images.outdated('none', { username: 'anna', password: 'x' }), NotFoundError);
   const stop = new AbortController();
   const pulling = client.images.pull('127.0.0.1:1/none:2', { signal: stop.signal });
   stop.abort();

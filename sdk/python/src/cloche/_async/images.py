@@ -106,9 +106,11 @@ class AsyncImages:
             await answer.aclose()
         raise LostError("the server stopped saying how far the pull is", code="lost")
 
-    async def outdated(self, image: str) -> ImageOutdated:
-        """Asks the registry whether the tag has moved."""
-        return ImageOutdated.from_wire(await self._transport.json(Call("GET", f"/v1/images/{_segment(image)}/outdated", timeout=0)))
+    async def outdated(self, image: str, *, username: Optional[str] = None, password: Optional[str] = None) -> ImageOutdated:
+        """Asks the registry whether the tag has moved. Without a login the daemon's own is used, if it has one."""
+        path, login = f"/v1/images/{_segment(image)}/outdated", given(username=username, password=password)
+        call = Call("POST", path, json=login, repeatable=True, timeout=0) if login else Call("GET", path, timeout=0)
+        return ImageOutdated.from_wire(await self._transport.json(call))
 
     async def import_file(
         self,
@@ -198,6 +200,10 @@ class AsyncImages:
     async def delete(self, image: str) -> None:
         """Sandboxes and checkpoints that were made of it stay."""
         await self._transport.json(Call("DELETE", f"/v1/images/{_segment(image)}", gone_is_done=True))
+
+    async def forget_builds(self) -> Freed:
+        """Forgets the steps of this tenant's builds: the next ones are done anew."""
+        return Freed.from_wire(await self._transport.json(Call("DELETE", "/v1/images/build/cache", repeatable=True)))
 
     async def prune(self) -> Freed:
         """Removes layers that nothing needs. For administrators."""

@@ -17,6 +17,11 @@ def clean(d):
     eventually(lambda: not d.layers(), 20)
 
 
+# A connection that nothing has accepted.
+UNCARRIED = ("exec python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); "
+             "c=socket.create_connection(a.getsockname()); c.send(b\"x\"); print(1, flush=True); time.sleep(1000)'")
+
+
 def state(d, b):
     return d.get(f"/v1/sandboxes/{b['id']}").json["state"]
 
@@ -123,7 +128,7 @@ def test_quotas_count_it_as_a_sandbox_only(d, clean):
 
 def test_what_can_not_be_carried(d, clean):
     b = d.create()
-    x = background(d, b, "exec python3 -c 'import socket,time; a=socket.socket(); a.bind((\"127.0.0.1\",0)); a.listen(); c=socket.create_connection(a.getsockname()); c.send(b\"x\"); print(1, flush=True); time.sleep(1000)'")
+    x = background(d, b, UNCARRIED)
     eventually(lambda: output(d, b, x) == ["1"])
     error(d.post(f"/v1/sandboxes/{b['id']}/hibernate"), 422, "refused")
     assert state(d, b) == "running" and d.exec(b["id"], "echo", "y")["stdout"] == "y\n"
@@ -204,6 +209,22 @@ def test_idle_does_it_by_itself(d, clean):
     assert r.json["idle"] == 0.5
     eventually(lambda: d.get("/v1/sandboxes").json["sandboxes"] == [])
     error(d.post("/v1/sandboxes", {"idle": {"sleep": 1}}), 400, "invalid")
+
+
+def test_idle_hibernates_it_again_after_each_wake(d, clean):
+    b = d.create(idle={"hibernate": 0.5})
+    for _ in range(3):
+        eventually(lambda: state(d, b) == "hibernated", 20)
+        assert d.exec(b["id"], "echo", "a")["stdout"] == "a\n"
+
+
+def test_the_log_says_why_an_idle_sandbox_is_not_hibernated(d, clean):
+    b = d.create(idle={"hibernate": 0.5})
+    x = background(d, b, UNCARRIED)
+    eventually(lambda: output(d, b, x) == ["1"])
+    said = f"sandbox '{b['id']}': it is idle, but was not hibernated: "
+    eventually(lambda: any(said in line and "python3" in line for line in d.log), 20)
+    assert state(d, b) == "running"
 
 
 def test_it_sleeps_through_a_restart(d, clean):

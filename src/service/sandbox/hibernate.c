@@ -1,5 +1,6 @@
 /* Hibernation: of a sandbox that sleeps there are layers and rows, and nothing else. */
 #include "base/base.h"
+#include "base/log.h"
 #include "base/step.h"
 #include "service/sandbox/disk.h"
 #include "service/sandbox/internal.h"
@@ -58,6 +59,9 @@ static void on_told(void *arg)
 	STEP("hibernate.stored");
 	if (x->r == 0)
 		warden_link_call(b->service->warden, WARDEN_DESTROY, x->handle, 0, NULL, NULL, NULL);
+	else if (!x->fn && !b->idle_refused) /* no caller gets the reason; once, for it is tried each minute */
+		log_warn("sandbox '%s': it is idle, but was not hibernated: %s", b->id, x->e.msg);
+	b->idle_refused = !x->fn && x->r < 0;
 	b->sleep = NULL;
 	if (x->fn)
 		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);
@@ -107,6 +111,7 @@ static void fall_asleep(struct sleep *x, const struct checkpoint *c)
 	b->synced = b->hands_off = false;
 	b->found = false;
 	b->idle_paused = false;
+	b->tried_ns = 0; /* once it is awake, its idle time counts as before */
 	b->nrelease = 0;
 	if (b->request->disk[0]) /* all of it is in the layers */
 		disk_may_go(b->service, b->request->disk);

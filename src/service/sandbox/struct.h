@@ -85,6 +85,7 @@ struct sandbox {
 	/* State HIBERNATED: what was kept. Its newest layer is held then. */
 	enum { ASLEEP_NOT, ASLEEP_FILES, ASLEEP_MEMORY } asleep;
 	uint64_t tried_ns; /* not to be hibernated by itself again before */
+	bool idle_refused; /* to be hibernated by itself: the log has the reason */
 	bool idle_paused; /* by itself: a call resumes it */
 	bool thaw_due; /* it should run, and could not be thawed yet: the warden was at a seal whose caller is gone */
 	char *cut; /* JSON: connections to the outside that its processes lost when they were copied last, or NULL */

@@ -1,10 +1,37 @@
 /* Pages of lists: parameters, order, and the answer. */
 #include "api/list.h"
 #include "base/base.h"
+#include "base/near.h"
 #include "base/str.h"
 
 #define LIST_DEFAULT 100
 #define LIST_MAX 1000
+
+/* A filter that is not known would give a list of everything. */
+static int check_names(const struct call *c, const struct list *l, struct err *e)
+{
+	static const char *const metadata = "metadata.";
+	const char *known[LIST_FILTERS_MAX + 3] = { "limit", "cursor", "tenant" }, *key, *value, *near;
+	size_t n = 3;
+
+	for (size_t i = 0; i < LIST_FILTERS_MAX && l->filters[i]; i++)
+		known[n++] = l->filters[i];
+	for (size_t i = 0; i < http_query_count(c->q); i++) {
+		bool found = false;
+
+		http_query_at(c->q, i, &key, &value);
+		for (size_t k = 0; k < n && !found; k++)
+			found = !strcmp(known[k], key);
+		if (found || !strncmp(key, metadata, strlen(metadata)))
+			continue;
+		near = near_word(key, known, n);
+		err_set(e, WHY_UNKNOWN_FIELD, -EINVAL, "'%.60s': unknown parameter", key);
+		if (near)
+			err_remedy(e, "did you mean '%s'?", near);
+		return -EINVAL;
+	}
+	return 0;
+}
 
 static int read_meta(struct call *c, struct list *l, struct err *e)
 {
@@ -30,7 +57,9 @@ int list_read(struct call *c, const struct tenant *of, struct list *l, struct er
 	uint64_t n = LIST_DEFAULT;
 	int r;
 
-	*l = (struct list){ 0 };
+	r = check_names(c, l, e);
+	if (r < 0)
+		return r;
 	if (limit && (parse_u64(limit, &n, NULL) < 0 || n < 1 || n > LIST_MAX))
 		return err_set(e, ERR_INVALID, -EINVAL, "limit must be 1 to %d", LIST_MAX);
 	l->limit = (size_t)n;

@@ -6,6 +6,7 @@
 #include "api/api.h"
 
 #define LIST_META_MAX 8U
+#define LIST_FILTERS_MAX 3U
 
 struct list_item {
 	const void *what;
@@ -14,6 +15,7 @@ struct list_item {
 };
 
 struct list {
+	const char *filters[LIST_FILTERS_MAX]; /* parameters that this list has besides those of every list */
 	const struct tenant *tenant; /* NULL: all tenants */
 	size_t limit;
 	const char *after; /* the last id of the previous page; NULL: this is the first page */
@@ -27,7 +29,7 @@ struct list {
 	bool failed; /* there was no memory for an item */
 };
 
-/* Texts are the request's. @of: the default tenant for an admin; NULL: the admin's own. */
+/* @l has its filters only. Texts are the request's. A parameter that is not known is an error. @of: the default tenant for an admin; NULL: the admin's own. */
 int list_read(struct call *c, const struct tenant *of, struct list *l, struct err *e);
 void list_done(struct list *l);
 static inline void list_donep(struct list *l)

@@ -54,6 +54,20 @@ def test_an_exec_without_one_command_says_what_is_wrong(d, body, says, near):
     assert d.delete(f"/v1/sandboxes/{box}").status == 204
 
 
+@pytest.mark.parametrize("path, says, near", [
+    ("/v1/sandboxes?status=running", "'status': unknown parameter", "did you mean 'state'?"), ("/v1/sandboxes?sate=running", "'sate': unknown parameter", "did you mean 'state'?"),
+    ("/v1/sandboxes?sandbox=a", "'sandbox': unknown parameter", None), ("/v1/checkpoints?nam=a", "'nam': unknown parameter", "did you mean 'name'?"),
+])
+def test_a_list_does_not_ignore_a_filter_that_it_does_not_have(d, path, says, near):
+    e = error(d.get(path), 400, "invalid")
+    assert (e["message"], e["remedy"], e["reason"]) == (says, near, "unknown_field")
+
+
+def test_the_filters_of_lists(d):
+    for path in ("/v1/sandboxes?state=running&name=a&metadata.k=v&limit=1&tenant=*", "/v1/checkpoints?sandbox=a&name=b&label=c&metadata.k=v&limit=1"):
+        assert d.get(path).status == 200
+
+
 def test_what_is_too_large(d):
     error(d.post("/v1/sandboxes", b" " * (4 << 20) + b"{}"), 413, "too_large")
     error(d.get("/v1/sandboxes/" + "x" * 9000), 414, "too_large")

@@ -191,7 +191,7 @@ static void put_checkpoint(struct json *j, const void *cp)
 static void list(struct call *c, const char *sandbox)
 {
 	const struct sandbox *b = sandbox ? sandbox_find(c->api->s, &c->who, sandbox, NULL) : NULL;
-	AUTO(list_done) struct list l = { 0 };
+	AUTO(list_done) struct list l = { .filters = { "sandbox", "name", "label" } };
 	const struct checkpoint *cp;
 	struct err e = { 0 };
 	size_t at = 0;

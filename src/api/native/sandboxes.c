@@ -183,7 +183,7 @@ void get_sandboxes(void *arg, struct http_req *q, const struct route *r)
 {
 	const char *state = http_query(q, "state");
 	struct call *c = call_new(arg, q, r);
-	AUTO(list_done) struct list l = { 0 };
+	AUTO(list_done) struct list l = { .filters = { "state", "name" } };
 	const struct sandbox *b;
 	struct err e = { 0 };
 	size_t at = 0;

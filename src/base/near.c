@@ -18,6 +18,9 @@ static const struct {
 	{ "volumes", "mounts" },      { "binds", "mounts" },	      { "detach", "background" },   { "terminal", "tty" },
 	{ "input", "stdin" },	      { "idle_timeout", "idle" },     { "snapshot", "checkpoint" }, { "base", "image" },
 	{ "tier", "isolation" },      { "volume", "mount" },	      { "net", "network" },	    { "gpus", "gpu" },
+	{ "memory", "limits" },	      { "cpus", "limits" },	      { "disk", "limits" },	    { "pids", "limits" },
+	{ "timeout_ms", "timeout" },  { "timeoutMs", "timeout" },     { "env_vars", "env" },	    { "envVars", "env" },
+	{ "allow_internet_access", "network" }, { "allowInternetAccess", "network" }, { "block_network", "network" },
 	{ "list", "ls" }, { "remove", "rm" }, { "delete", "rm" }, { "show", "inspect" }, { "load", "import" }, { "save", "export" },	    { "entry_point", "entrypoint" },
 };
 

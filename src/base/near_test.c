@@ -16,6 +16,8 @@ TEST(a_usual_name_leads_to_ours)
 	CHECK_STR(near("ttl"), "timeout");
 	CHECK_STR(near("mem"), "memory");
 	CHECK_STR(near("labels"), "metadata");
+	CHECK_STR(near("timeoutMs"), "timeout");
+	CHECK_STR(near("allow_internet_access"), "network");
 	CHECK_STR(near("cwd"), ""); /* its meaning is not among these */
 }
 

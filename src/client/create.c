@@ -54,11 +54,11 @@ static int run(struct args *a, struct err *e)
 		if (r < 0)
 			return r;
 	}
-	if (r == 0 && !a->help)
-		r = args_count(a, 0, 0, "options", e);
-	if (r < 0 && verbose && a->nrest) { /* as `docker run -v` */
+	if (r == 0 && !a->help && (r = args_count(a, 0, 0, "options", e)) < 0) { /* as `docker run -v`, `docker run` */
 		e->remedy[0] = '\0';
-		err_remedy(e, "folders are mounted with --mount SRC:DST[:ro]; -v is --verbose here");
+		err_remedy(e, "%s",
+			   verbose ? "folders are mounted with --mount SRC:DST[:ro]; -v is --verbose here" :
+				     "an image is given with --image; `cloche exec SANDBOX -- COMMAND` runs a command");
 	}
 	if (r < 0 || a->help)
 		return r;

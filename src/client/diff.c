@@ -51,7 +51,10 @@ static int find(struct conn *c, const char *word, bool is_from, struct buf *ret,
 			r = conn_get(c, buf_str(&path), &v, e);
 		if (r == 0)
 			return buf_addf(ret, "checkpoint:%s", show_str(v, "id"));
-		return err_set(e, ERR_NOT_FOUND, -ENOENT, "neither a sandbox nor a checkpoint '%.64s'", word);
+		err_set(e, ERR_NOT_FOUND, -ENOENT, "neither a sandbox nor a checkpoint '%.64s'", word);
+		err_remedy(e, "`cloche ls` lists sandboxes, `cloche checkpoint ls` checkpoints; a checkpoint's name is "
+			      "written SANDBOX:NAME");
+		return -ENOENT;
 	}
 	*e = mine;
 	return r;

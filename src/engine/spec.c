@@ -52,8 +52,11 @@ static int check_target(const char *s, const char *what, struct err *e)
 			return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': %s is reserved for the sandbox itself", what,
 				       s, ours[i]);
 	}
-	if (!strcmp(p, "/") || !strcmp(p, "/."))
-		return err_set(e, ERR_INVALID, -EINVAL, "%s '%s': the root comes from the image", what, s);
+	if (!strcmp(p, "/") || !strcmp(p, "/.")) {
+		err_set(e, ERR_INVALID, -EINVAL, "%s '%s': the root comes from the image", what, s);
+		err_remedy(e, "use another path, as /work");
+		return -EINVAL;
+	}
 	return 0;
 }
 

@@ -117,6 +117,18 @@ static void answer_method(struct http_req *q, unsigned methods)
 	http_fail_as(q, WHY_METHOD, "this path does not support the method", NULL, remedy);
 }
 
+/* The usual mistakes: the /v1 is part of the client's URL, and of the path, or of neither. */
+static const char *path_advice(const struct http_req *q)
+{
+	const char *path = http_path(q);
+
+	if (!strncmp(path, "/v1/v1/", 7))
+		return "the URL of a daemon has no path: leave out the /v1 at its end";
+	if (strncmp(path, "/v1/", 4) != 0)
+		return "paths of the API begin with /v1/; see GET /v1/openapi.json for all paths";
+	return "see GET /v1/openapi.json for all paths";
+}
+
 const struct route *router_find(struct router *r, struct http_req *q)
 {
 	enum http_method method = http_method(q);
@@ -140,8 +152,7 @@ const struct route *router_find(struct router *r, struct http_req *q)
 	if (methods)
 		answer_method(q, methods);
 	else
-		http_fail_as(q, WHY_PATH_UNKNOWN, "no resource at this path", NULL,
-			     "see GET /v1/openapi.json for all paths");
+		http_fail_as(q, WHY_PATH_UNKNOWN, "no resource at this path", NULL, path_advice(q));
 	return NULL;
 }
 

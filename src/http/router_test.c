@@ -46,6 +46,16 @@ static void goes(const char *method, const char *path, const char *want)
 		TEST_FAIL("%s %s: '%s'", method, path, got_body(&g));
 }
 
+static void advises(const char *path, const char *want)
+{
+	char text[256];
+
+	snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path);
+	fix_ask(&f, text, &g);
+	if (!strstr(got_body(&g), want))
+		TEST_FAIL("%s: '%s'", path, got_body(&g));
+}
+
 TEST(paths_find_their_route_and_literals_win)
 {
 	router = router_new(routes, ARRAY_LEN(routes));
@@ -72,6 +82,9 @@ TEST(what_is_not_there_is_404_and_a_method_not_there_405)
 	fix_ask(&f, "GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n", &g);
 	CHECK_EQ(got_status(&g), 404);
 	CHECK_CONTAINS(g.data, "{\"error\":{\"code\":\"not_found\"");
+	advises("/v1/nothing", "\"remedy\":\"see GET /v1/openapi.json");
+	advises("/v1/v1/boxes", "leave out the /v1 at its end");
+	advises("/boxes", "paths of the API begin with /v1/");
 	fix_ask(&f, "PUT /v1/boxes HTTP/1.1\r\nHost: x\r\n\r\n", &g);
 	CHECK_EQ(got_status(&g), 405);
 	CHECK_CONTAINS(g.data, "\r\nAllow: GET, HEAD, POST\r\n");

@@ -68,6 +68,20 @@ def test_the_filters_of_lists(d):
         assert d.get(path).status == 200
 
 
+def test_limits_of_a_run_are_in_limits(d):
+    e = error(d.post("/v1/run", {"code": "1", "memory": "1G"}), 400, "invalid")
+    assert (e["message"], e["remedy"]) == ("'memory': unknown field", "did you mean 'limits'?")
+
+
+def test_what_to_do_instead(d):
+    box = d.post("/v1/sandboxes", {}).json["id"]
+    assert error(d.post(f"/v1/sandboxes/{box}/files?path=x", b"y"), 400, "invalid")["remedy"] == "PUT writes a file"
+    assert d.post(f"/v1/sandboxes/{box}/checkpoints", {"name": "a"}).status == 201
+    e = error(d.post(f"/v1/sandboxes/{box}/checkpoints", {"name": "a"}), 409, "conflict")
+    assert e["remedy"] == "use another name, or delete that checkpoint first"
+    assert d.delete(f"/v1/checkpoints/a?sandbox={box}").status == 204 == d.delete(f"/v1/sandboxes/{box}").status
+
+
 def test_what_is_too_large(d):
     error(d.post("/v1/sandboxes", b" " * (4 << 20) + b"{}"), 413, "too_large")
     error(d.get("/v1/sandboxes/" + "x" * 9000), 414, "too_large")

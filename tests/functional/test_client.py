@@ -26,6 +26,18 @@ def test_what_others_call_it_is_told(daemon):
         assert f"`cloche {ours}`" in host.one_line(daemon.cli(name))
 
 
+def test_create_takes_no_image_and_no_command(daemon):
+    for args in (("ubuntu",), ("--", "sleep", "1")):
+        said = host.one_line(daemon.cli("create", *args))
+        assert "an image is given with --image; `cloche exec SANDBOX -- COMMAND` runs a command" in said, said
+    assert "--mount SRC:DST" in host.one_line(daemon.cli("create", "-v", "/tmp:/x"))
+    assert "did you mean --memory?" in host.one_line(daemon.cli("create", "ubuntu", "--memroy", "1G"))
+
+
+def test_diff_says_where_names_are_listed(daemon):
+    assert "`cloche checkpoint ls` checkpoints" in host.one_line(daemon.cli("diff", "none"))
+
+
 def test_a_value_on_the_command_line_is_not_repeated(daemon):
     line = host.one_line(daemon.cli("secret", "set", "KEY", "hunter2-hunter2"))
     assert "stdin" in line and "hunter2" not in line, line

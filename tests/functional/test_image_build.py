@@ -127,6 +127,7 @@ def test_steps_that_were_done_are_cached(d):  # noqa: F811
 def test_what_is_wrong_is_said_with_its_line(d, dockerfile, want):  # noqa: F811
     last = build(d, dockerfile, {"a": b""})[-1]
     assert last["type"] == "error" and want in last["error"]["message"], last
+    assert "RUN exit 3" not in dockerfile or "--allow HOST or --network open" in last["error"]["remedy"], last
 
 
 def test_many_files_are_copied(d):  # noqa: F811

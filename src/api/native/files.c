@@ -555,6 +555,8 @@ void post_files(void *arg, struct http_req *q, const struct route *r)
 		archive_in(f);
 	else {
 		err_set(&e, ERR_INVALID, -EINVAL, "op must be mkdir, move or extract");
+		if (!op)
+			err_remedy(&e, "PUT writes a file");
 		file_call_fail(f, &e);
 	}
 }

@@ -286,9 +286,12 @@ static int reserve(struct checkpoint *c, struct err *e)
 	char key[128];
 
 	name_key(c, c->name, key);
-	if (map_get(&c->service->checkpoint_names, key))
-		return err_set(e, WHY_NAME_TAKEN, -EEXIST, "sandbox '%s' already has a checkpoint '%s'",
-			       c->sandbox_name, c->name);
+	if (map_get(&c->service->checkpoint_names, key)) {
+		err_set(e, WHY_NAME_TAKEN, -EEXIST, "sandbox '%s' already has a checkpoint '%s'", c->sandbox_name,
+			c->name);
+		err_remedy(e, "use another name, or delete that checkpoint first");
+		return -EEXIST;
+	}
 	if (map_put(&c->service->checkpoint_names, key, c) < 0)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a checkpoint");
 	return 0;

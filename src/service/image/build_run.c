@@ -264,8 +264,12 @@ static void on_change(void *arg, struct exec *c)
 	code = exec_exit_code(c);
 	if (!why && exec_timed_out(c))
 		err_set(&e, WHY_NO_PROGRESS, -ETIMEDOUT, "the command did not end within 6 hours");
-	else if (!why && code != 0)
+	else if (!why && code != 0) {
 		err_set(&e, WHY_COMMAND_FAILED, -EIO, "the command failed with exit code %d", code);
+		if (!b->step.network)
+			err_remedy(&e, "if it needs a network: a step has none unless the build allows one, with "
+				       "--allow HOST or --network open (`network`)");
+	}
 	if (b->ended)
 		return;
 	b->run = NULL;

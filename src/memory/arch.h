@@ -41,7 +41,7 @@ void arch_set_ip(uint64_t *regs, uint64_t ip);
 long arch_result(const uint64_t *regs); /* of a system call */
 /* Whether a system call was interrupted here, and is to be made again. */
 bool arch_restarts(const uint64_t *regs);
-/* Makes a call again that ends with EINTR when the thread is stopped, and never begins anew by itself: semop, sigtimedwait. */
+/* Makes a call again that ends with EINTR when the thread is stopped, and never begins anew by itself: semop, sigtimedwait, open. */
 void arch_again(uint64_t *regs);
 /*
  * Sets @regs as the thread continues if the kernel does not know that a call was interrupted. @handles_signals:

@@ -88,10 +88,62 @@ bool arch_restarts(const uint64_t *regs)
 	       (r == RESTARTSYS || r == RESTARTNOINTR || r == RESTARTNOHAND || r == RESTART_BLOCK);
 }
 
+/*
+ * Calls that end with EINTR when the thread is stopped. Those on files do so where they wait for another process, which copies the
+ * same file or folder from a lower layer of the overlay: they have done nothing yet, and no program expects EINTR of them.
+ */
+static bool ends_when_stopped(uint64_t call)
+{
+	switch (call) {
+	case SYS_semop:
+	case SYS_semtimedop:
+	case SYS_rt_sigtimedwait:
+	case SYS_open:
+	case SYS_openat:
+	case SYS_openat2:
+	case SYS_creat:
+	case SYS_truncate:
+	case SYS_chmod:
+	case SYS_fchmod:
+	case SYS_fchmodat:
+	case SYS_chown:
+	case SYS_fchown:
+	case SYS_lchown:
+	case SYS_fchownat:
+	case SYS_utime:
+	case SYS_utimes:
+	case SYS_futimesat:
+	case SYS_utimensat:
+	case SYS_rename:
+	case SYS_renameat:
+	case SYS_renameat2:
+	case SYS_link:
+	case SYS_linkat:
+	case SYS_symlink:
+	case SYS_symlinkat:
+	case SYS_mkdir:
+	case SYS_mkdirat:
+	case SYS_mknod:
+	case SYS_mknodat:
+	case SYS_unlink:
+	case SYS_unlinkat:
+	case SYS_rmdir:
+	case SYS_bind:
+	case SYS_setxattr:
+	case SYS_lsetxattr:
+	case SYS_fsetxattr:
+	case SYS_removexattr:
+	case SYS_lremovexattr:
+	case SYS_fremovexattr:
+		return true;
+	default:
+		return false;
+	}
+}
+
 void arch_again(uint64_t *regs)
 {
-	if ((long)regs[RAX] != -EINTR ||
-	    (regs[ORIG_RAX] != SYS_semop && regs[ORIG_RAX] != SYS_semtimedop && regs[ORIG_RAX] != SYS_rt_sigtimedwait))
+	if ((long)regs[RAX] != -EINTR || !ends_when_stopped(regs[ORIG_RAX]))
 		return;
 	regs[RAX] = regs[ORIG_RAX];
 	regs[RIP] -= 2; /* the system call instruction */

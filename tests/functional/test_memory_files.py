@@ -1,9 +1,10 @@
 """Files in checkpoints with memory: a short program for each kind of state that an open file can have."""
 import pytest
 
-from api import d, nothing_is_left_behind  # noqa: F401
+from api import d, eventually, nothing_is_left_behind  # noqa: F401
 from memory_lives import live_on, refused
 from test_checkpoints_memory import clean  # noqa: F401
+from test_memory_objects import said, start
 
 # Who is asked from outside: another process, by another open file.
 ASK = """
@@ -272,3 +273,38 @@ def test_what_files_can_not_carry_is_refused(d, clean):
     b = d.create()
     for text, reason in REFUSED.values():
         refused(d, text, reason, b)
+
+
+# In a copy, the first who opens such a file for writing copies it from its layer, and the kernel lets the others wait, as calls that a
+# stop ends with EINTR. Python would repeat those by itself.
+OPENS = """
+for n in range(40):
+    with open("big%d" % n, "wb") as f: f.write(os.urandom(1 << 16) * 64)
+gate()
+print("opening")
+r, w = os.pipe()
+def opens():
+    found = [ctypes.get_errno() for n in range(40) if libc.open(b"big%d" % n, os.O_RDWR) < 0]
+    os.write(w, repr(found).encode())
+all = [child(after=opens) for _ in range(4)]
+for p in all: os.waitpid(p, 0)
+print(os.read(r, 999).decode())
+"""
+
+
+def test_a_file_is_opened_by_many_while_it_is_copied(d, clean):
+    b = d.create(memory="1G")
+    x = start(d, b, OPENS)
+    r = d.post(f"/v1/sandboxes/{b['id']}/fork", {"memory": True})
+    assert r.status == 201 and r.json["sandboxes"][0]["restored"]["memory"] is True, r
+    boxes = [r.json["sandboxes"][0]["id"]]
+    assert d.post(f"/v1/sandboxes/{boxes[0]}/execs/{x}/stdin", b"\n").status in (200, 204)
+    eventually(lambda: "opening" in said(d, {"id": boxes[0]}, x), 20)
+    while len(boxes) < 4 and "[" not in said(d, {"id": boxes[0]}, x):
+        r = d.post(f"/v1/sandboxes/{boxes[0]}/fork", {"memory": True})
+        assert r.status == 201, r
+        boxes += [made["id"] for made in r.json["sandboxes"] if made["restored"]["memory"]]
+    assert len(boxes) > 1
+    for box in boxes:
+        eventually(lambda: "[" in said(d, {"id": box}, x), 60)  # noqa: B023
+        assert said(d, {"id": box}, x).endswith("[][][][]\n"), (box, said(d, {"id": box}, x))

@@ -267,7 +267,7 @@ for s in l, u:
 
 def test_a_connection_that_is_not_accepted_yet_is_waited_for(d, clean):
     b = d.create()
-    x = start(d, b, "import time\n" + PAIR + SLOW_TO_ACCEPT)
+    x = start(d, b, PAIR + SLOW_TO_ACCEPT)
     for n in 1, 2:
         assert d.post(f"/v1/sandboxes/{b['id']}/execs/{x}/stdin", b"\n").status in (200, 204)
         eventually(lambda: said(d, b, x).count("connected") == n, 20)  # noqa: B023

@@ -17,7 +17,7 @@
 
 #include <unistd.h>
 
-#define LATER_NS 15000000ULL
+#define LATER_NS 5000000ULL
 #define AGAIN_NS 500000000ULL /* no blank was fit for it */
 #define LOOK_NS 30000000000ULL
 #define IDLE_NS (20 * LOOK_NS) /* prebuilt sandboxes are ended when they were not requested for so long */
@@ -197,13 +197,10 @@ static int build_layered(struct pool *p, struct pool_item *it, const struct sand
 	return r == 0 ? build(p, it, spec, number) : r;
 }
 
-static void forget(struct pool *p, const struct sandbox_spec *spec, uint64_t number)
+static void forget(struct pool *p, uint64_t number)
 {
 	pool_lock(p);
-	if (spec->layers)
-		prebuilt_forget_layered(&p->prebuilt, number);
-	else
-		prebuilt_forget(&p->prebuilt);
+	prebuilt_forget(&p->prebuilt, number);
 	pool_unlock(p);
 }
 
@@ -217,7 +214,7 @@ int pool_prebuild(struct pool *p, struct pool_item *it)
 		return 0;
 	r = spec.layers ? build_layered(p, it, &spec, number) : build(p, it, &spec, number);
 	if (r < 0)
-		forget(p, &spec, number);
+		forget(p, number);
 	return r;
 }
 
@@ -260,22 +257,13 @@ static const struct sandbox_spec *lacking(const struct pool *p, uint64_t *ret_nu
 	return found;
 }
 
-/* Called locked. */
-static bool any(const struct pool *p)
-{
-	for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
-		if (p->prebuilt.layered[i].number)
-			return true;
-	return false;
-}
-
 uint64_t pool_prebuilt_wait(struct pool *p)
 {
 	uint64_t now = clock_mono_ns(), number;
 
 	if (p->env->stage || !lacking(p, &number)) {
 		p->prebuilt_due = 0;
-		return any(p) ? LOOK_NS : UINT64_MAX;
+		return p->prebuilt.asked ? LOOK_NS : UINT64_MAX;
 	}
 	if (!p->prebuilt_due)
 		p->prebuilt_due = now + LATER_NS;
@@ -374,8 +362,8 @@ void pool_prebuild_layered(struct pool *p)
 		got = take_blank(p, &spec, &it);
 		p->busy += got;
 	}
-	/* Then the next request is served, or this one is tried again later. */
-	p->prebuilt_due = got ? 0 : clock_mono_ns() + AGAIN_NS;
+	/* Others that lack one are due as well: creates that come without a pause take some in each moment. */
+	p->prebuilt_due = got ? p->prebuilt_due : clock_mono_ns() + AGAIN_NS;
 	pool_unlock(p);
 	if (!got)
 		return;
@@ -384,7 +372,7 @@ void pool_prebuild_layered(struct pool *p)
 		return;
 	}
 	pool_unplace(p);
-	forget(p, &spec, number);
+	forget(p, number);
 	pool_item_end(p, &it);
 }
 

@@ -38,22 +38,21 @@ bool prebuilt_same(const struct prebuilt *t, const struct sandbox_spec *spec)
 	return t->number && can(spec) && same(&t->spec, spec);
 }
 
-static struct prebuilt_layered *find(struct prebuilt *t, const struct sandbox_spec *spec)
+/* Its place in ->layered; PREBUILT_KNOWN: it is not there. */
+static unsigned find(const struct prebuilt *t, const struct sandbox_spec *spec)
 {
-	for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
-		if (t->layered[i].asked && same_layered(&t->layered[i].spec, spec))
-			return &t->layered[i];
-	return NULL;
+	unsigned i = spec->layers ? 0 : PREBUILT_KNOWN;
+
+	while (i < PREBUILT_KNOWN && !(t->layered[i].asked && same_layered(&t->layered[i].spec, spec)))
+		i++;
+	return i;
 }
 
 uint64_t prebuilt_number(const struct prebuilt *t, const struct sandbox_spec *spec)
 {
-	if (!spec->layers)
-		return prebuilt_same(t, spec) ? t->number : 0;
-	for (unsigned i = 0; i < PREBUILT_KNOWN; i++)
-		if (t->layered[i].number && same_layered(&t->layered[i].spec, spec))
-			return t->layered[i].number;
-	return 0;
+	const unsigned i = find(t, spec);
+
+	return i < PREBUILT_KNOWN ? t->layered[i].number : prebuilt_same(t, spec) ? t->number : 0;
 }
 
 bool prebuilt_current(const struct prebuilt *t, uint64_t number)
@@ -70,21 +69,31 @@ static bool is_recent(const struct prebuilt *t, uint64_t asked)
 	return asked + PREBUILT_RECENT > t->asked;
 }
 
+/* The one that was requested longest ago first: of requests that come in turns, it is the next. */
+static unsigned add_wish(struct prebuilt_wish *to, unsigned n, struct prebuilt_wish w)
+{
+	unsigned at;
+
+	for (at = n; at && to[at - 1].asked > w.asked; at--)
+		to[at] = to[at - 1];
+	to[at] = w;
+	return n + 1;
+}
+
 unsigned prebuilt_wishes(const struct prebuilt *t, unsigned places, struct prebuilt_wish ret[PREBUILT_WISHES])
 {
-	unsigned n = 0, sharing = 0, share;
+	const bool host = t->number && is_recent(t, t->host_asked);
+	unsigned n = t->number != 0, sharing = host, share;
 
-	if (t->number) {
-		sharing += is_recent(t, t->host_asked);
-		ret[n++] = (struct prebuilt_wish){ &t->spec, t->number, is_recent(t, t->host_asked) ? UINT_MAX : 1 };
-	}
+	ret[0] = (struct prebuilt_wish){ &t->spec, t->number, host ? UINT_MAX : 1, t->host_asked };
 	for (unsigned i = 0; i < PREBUILT_KNOWN; i++) {
 		const struct prebuilt_layered *l = &t->layered[i];
 		const bool shares = l->number && !(l->spec.flags & SPEC_MEMORY) && is_recent(t, l->asked);
 
 		sharing += shares;
 		if (l->number)
-			ret[n++] = (struct prebuilt_wish){ &l->spec, l->number, shares ? l->times : 1 };
+			n = add_wish(ret, n,
+				     (struct prebuilt_wish){ &l->spec, l->number, shares ? l->times : 1, l->asked });
 	}
 	share = sharing && places / sharing ? places / sharing : 1;
 	for (unsigned i = 0; i < n; i++)
@@ -105,12 +114,13 @@ static struct prebuilt_layered *oldest(struct prebuilt *t, bool numbered)
 
 static bool learn_layered(struct prebuilt *t, const struct sandbox_spec *spec)
 {
-	struct prebuilt_layered *l = find(t, spec);
+	const unsigned at = find(t, spec);
+	struct prebuilt_layered *l = &t->layered[at];
 	unsigned n = 0;
 
 	if (!t->most)
 		return false;
-	if (l) {
+	if (at < PREBUILT_KNOWN) {
 		l->asked = ++t->asked;
 		l->at = clock_mono_ns();
 		l->times += l->times < UINT_MAX;
@@ -153,14 +163,10 @@ bool prebuilt_learn(struct prebuilt *t, const struct sandbox_spec *spec)
 	return true;
 }
 
-void prebuilt_forget(struct prebuilt *t)
+void prebuilt_forget(struct prebuilt *t, uint64_t number)
 {
-	t->number = 0;
-	t->had = false;
-}
-
-void prebuilt_forget_layered(struct prebuilt *t, uint64_t number)
-{
+	if (t->number == number)
+		t->number = t->had = 0;
 	for (unsigned i = 0; number && i < PREBUILT_KNOWN; i++)
 		if (t->layered[i].number == number)
 			t->layered[i] = (struct prebuilt_layered){ 0 };

@@ -42,12 +42,13 @@ struct prebuilt_wish {
 	const struct sandbox_spec *spec; /* valid as long as nothing is learned or forgotten */
 	uint64_t number;
 	unsigned most;
+	uint64_t asked;
 };
 #define PREBUILT_WISHES (PREBUILT_KNOWN + 1)
 /*
  * Distributes @places among the requests that came lately. A request that did not come lately gets one, and so does one
  * with memory, since processes take much more than mounts. A request on layers gets one, and one more for each time it
- * was repeated. Returns the number of wishes.
+ * was repeated. Returns the number of wishes; the one that was requested longest ago is the first.
  */
 unsigned prebuilt_wishes(const struct prebuilt *t, unsigned places, struct prebuilt_wish ret[PREBUILT_WISHES]);
 /*
@@ -55,10 +56,8 @@ unsigned prebuilt_wishes(const struct prebuilt *t, unsigned places, struct prebu
  * second one does when not many others came in between.
  */
 bool prebuilt_learn(struct prebuilt *t, const struct sandbox_spec *spec);
-/* Nothing is prebuilt until there are two equal requests in a row again. */
-void prebuilt_forget(struct prebuilt *t);
-/* Forgets the request on layers that has @number. */
-void prebuilt_forget_layered(struct prebuilt *t, uint64_t number);
+/* Forgets the request that has @number: nothing is prebuilt for it until it comes twice again. */
+void prebuilt_forget(struct prebuilt *t, uint64_t number);
 /* Forgets requests on layers that did not come since @time (of the monotonic clock, in ns). */
 void prebuilt_expire(struct prebuilt *t, uint64_t time);
 /* Forgets the spec on @layer, which is being removed. Returns whether there was one. */

@@ -99,7 +99,7 @@ TEST(forgotten_it_takes_two_again_and_the_number_is_another)
 
 	prebuilt_learn(&t, &a);
 	CHECK(prebuilt_learn(&t, &a));
-	prebuilt_forget(&t);
+	prebuilt_forget(&t, t.number);
 	CHECK(!prebuilt_same(&t, &a));
 	CHECK(!prebuilt_learn(&t, &a));
 	CHECK(prebuilt_learn(&t, &a));
@@ -177,7 +177,7 @@ TEST(on_layers_who_comes_back_has_one_although_others_came_in_between)
 	CHECK(!prebuilt_forget_layer(&t, "b"));
 	CHECK(prebuilt_forget_layer(&t, "a"));
 	CHECK(!prebuilt_number(&t, &a) && !prebuilt_current(&t, of_a) && prebuilt_number(&t, &c));
-	prebuilt_forget_layered(&t, prebuilt_number(&t, &c));
+	prebuilt_forget(&t, prebuilt_number(&t, &c));
 	CHECK(!prebuilt_number(&t, &c));
 	/* So does one that was not asked for. */
 	prebuilt_learn(&t, &a);
@@ -237,4 +237,26 @@ TEST(repeated_requests_share_the_places_and_none_gets_more_than_it_was_asked_for
 	CHECK_EQ(share(&t, 0, &b), 1);
 	prebuilt_learn(&t, &a);
 	CHECK(share(&t, 16, &a) == 8 && share(&t, 16, &b) == 8);
+}
+
+/* Which request comes first when all lack as many. */
+static uint64_t first(const struct prebuilt *t)
+{
+	struct prebuilt_wish w[PREBUILT_WISHES];
+
+	return prebuilt_wishes(t, 16, w) ? w[0].number : 0;
+}
+
+TEST(of_requests_that_come_in_turns_the_next_one_is_made_first)
+{
+	static struct prebuilt t = { .most = PREBUILT_LAYERED };
+	const struct sandbox_spec turn[] = { host(1 << 20), on_layer("b"), on_layer("a"), on_layer("c") };
+
+	prebuilt_learn(&t, &turn[0]);
+	for (unsigned i = 0; i < 8; i++)
+		prebuilt_learn(&t, &turn[i % 4]);
+	for (unsigned i = 0; i < 12; i++) {
+		CHECK_EQ(first(&t), prebuilt_number(&t, &turn[i % 4]));
+		prebuilt_learn(&t, &turn[i % 4]);
+	}
 }

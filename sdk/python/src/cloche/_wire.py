@@ -18,7 +18,7 @@ M = TypeVar("M", bound="Model")
 
 def segment(text: str) -> str:
     """One segment of a path: a name with a slash stays one name."""
-    if text in ("", ".", ".."):
+    if not isinstance(text, str) or text in ("", ".", ".."):
         invalid(f"{text!r} is no name or id")
     return _quote(text)
 
@@ -59,12 +59,42 @@ def sandbox_path(path: Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]
     return p
 
 
-def load(text: Union[str, bytes], what: str = "the answer") -> Any:
-    """JSON, or a ProtocolError."""
+class WireObject(Dict[str, Any]):
+    """An object that the server sent. What it should have and has not is the server's mistake, not a KeyError of the caller."""
+
+    def __missing__(self, key: str) -> Any:
+        raise ProtocolError(f"the server sent an object without {key!r}", code="protocol")
+
+
+def _integer(digits: str) -> Union[int, float]:
+    """int() refuses what has thousands of digits. Then it is infinite, as to JavaScript."""
     try:
-        return json.loads(text)
-    except ValueError as e:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
+def load(text: Union[str, bytes], what: str = "the answer") -> WireObject:
+    """An object from JSON, or a ProtocolError."""
+    try:
+        try:
+            made = json.loads(text)
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise
+        except ValueError:
+            made = json.loads(text, parse_int=_integer)
+    except (ValueError, RecursionError) as e:
         raise ProtocolError(f"{what} is not JSON", code="protocol", cause=str(e)) from e
+    if not isinstance(made, dict):
+        raise ProtocolError(f"{what} is not an object, but {type(made).__name__}", code="protocol")
+    return WireObject(made)
+
+
+def listed(wire: Any, what: str) -> List[Any]:
+    """An array that the server sent, or a ProtocolError."""
+    if not isinstance(wire, list):
+        raise ProtocolError(f"the server sent {type(wire).__name__} where a list of {what} is expected", code="protocol")
+    return wire
 
 
 def dump(value: object) -> bytes:
@@ -107,7 +137,7 @@ def _optional(convert: Convert) -> Convert:
 
 
 def _each(convert: Convert) -> Convert:
-    return lambda v: [convert(x) for x in v or ()]
+    return lambda v: [convert(x) for x in listed(v or [], "objects")]
 
 
 MISSING: Any = object()
@@ -169,7 +199,7 @@ class Model:
 
 
 def models(cls: Type[M], wire: Any) -> List[M]:
-    return [cls.from_wire(x) for x in wire or ()]
+    return [cls.from_wire(x) for x in listed(wire or [], cls.__name__)]
 
 
 def base64_text(data: Union[bytes, bytearray, memoryview]) -> str:

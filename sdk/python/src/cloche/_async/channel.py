@@ -195,11 +195,14 @@ class AsyncSocketChannel(AsyncChannel):
             self._condition.notify_all()
 
     async def _control(self, m: Any) -> None:
-        kind = m.get("type") if isinstance(m, dict) else None
+        kind = m.get("type")
         if kind == "started":
             await self._start(m)
         elif kind == "gap":
-            gap = Gap(int(m["offset"]), int(m["lost"]))
+            try:
+                gap = Gap(int(m["offset"]), int(m["lost"]))
+            except (TypeError, ValueError) as e:
+                raise ProtocolError("the server sent a gap without numbers", code="protocol") from e
             stream: StreamName = m.get("stream", "stdout")
             await self._put(self._decoders.gap(stream, gap))
         elif kind == "result":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Union
 
-from .._wire import segment
+from .._wire import listed, segment
 from ..models import Checkpoint, Diff
 from ..options import DiffSource, NamedCheckpoint, Source, diff_source
 from .sandbox import AsyncSandbox, given
@@ -46,7 +46,7 @@ class AsyncCheckpoints:
         query.update({f"metadata.{k}": v for k, v in (metadata or {}).items()})
         while True:
             page = await self._transport.json(Call("GET", "/v1/checkpoints", query=query))
-            for wire in page["checkpoints"]:
+            for wire in listed(page["checkpoints"], "checkpoints"):
                 yield Checkpoint.from_wire(wire)
             query["cursor"] = page.get("next")
             if query["cursor"] is None:
@@ -94,7 +94,7 @@ class AsyncCheckpoints:
     async def _restore(self, checkpoint: CheckpointRef, body: Any) -> List[AsyncSandbox]:
         call = once(self._call("POST", checkpoint, "/restore"))
         call.json, call.timeout = body, 0
-        return [AsyncSandbox(self._transport, x) for x in (await self._transport.json(call))["sandboxes"]]
+        return [AsyncSandbox(self._transport, x) for x in listed((await self._transport.json(call))["sandboxes"], "sandboxes")]
 
     async def diff(self, checkpoint: CheckpointRef, source: Optional[DiffSource] = None, *, text: bool = False) -> Diff:
         """Which files it has changed."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, Mapping, Optional, T
 
 import httpx
 
-from .._wire import segment
+from .._wire import listed, segment
 from ..errors import invalid
 from ..executions import RunResult
 from ..models import Event, ServerInfo, Version, Whoami
@@ -64,7 +64,7 @@ class AsyncSandboxes:
         query.update({f"metadata.{k}": v for k, v in (metadata or {}).items()})
         while True:
             page = await self._transport.json(Call("GET", "/v1/sandboxes", query=query))
-            for wire in page["sandboxes"]:
+            for wire in listed(page["sandboxes"], "sandboxes"):
                 yield AsyncSandbox(self._transport, wire)
             query["cursor"] = page.get("next")
             if query["cursor"] is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence, Type
 
-from .._wire import load, models, segment
+from .._wire import listed, load, models, segment
 from ..errors import ClocheError, ConnectionFailedError, InvalidError, NotFoundError
 from ..executions import (
     CodeCleared,
@@ -226,7 +226,7 @@ class AsyncContexts:
     async def list(self) -> Sequence[AsyncContext]:
         """All of them, first the default ones of Python and JavaScript."""
         wire = await self._transport.json(Call("GET", self._path))
-        return [AsyncContext(self._transport, self._sandbox, x) for x in wire["contexts"]]
+        return [AsyncContext(self._transport, self._sandbox, x) for x in listed(wire["contexts"], "contexts")]
 
     async def get(self, context: str) -> AsyncContext:
         """By its id. The default one of a language has its name, and is there when it was used."""

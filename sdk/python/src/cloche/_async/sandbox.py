@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Type, Union
 
 from .._display import Bundle, sandbox_bundle
-from .._wire import models, segment
+from .._wire import listed, models, segment
 from ..errors import ClocheError, InvalidError, NotFoundError, UnsupportedError
 from ..executions import Execution
 from ..models import Checkpoint, Diff, Event, ExecInfo, NetworkRefusal, NetworkState, Promoted, Result, SandboxInfo, Stats
@@ -351,7 +351,7 @@ class AsyncSandbox(SandboxInfo):
             count = len(names) if names else 1
         body = given(count=count, names=list(names) if names else None, memory=memory, network=network, secrets=secrets)
         wire = await self._able(once(Call("POST", f"{self._path}/fork", json=body, timeout=0)))
-        return [AsyncSandbox(self._transport, x) for x in wire["sandboxes"]]
+        return [AsyncSandbox(self._transport, x) for x in listed(wire["sandboxes"], "sandboxes")]
 
     async def diff(self, source: Optional[DiffSource] = None, *, text: bool = False) -> Diff:
         """Which files differ from its image, or from another state."""

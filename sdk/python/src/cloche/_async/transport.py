@@ -20,9 +20,10 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Tuple, Uni
 import httpcore
 import httpx
 
-from .._wire import Query, dump, load, query_string
+from .._wire import Query, WireObject, dump, load, query_string
 from .._ws import Handshake
 from ..errors import ClocheError, ConnectionFailedError, ProtocolError, RequestTimeoutError, UnsupportedError, error_from_wire, invalid
+from .direct import BODY_MAX, AsyncDirectPool
 from .runtime import AsyncPoolTransport, body_of, sleep
 
 MAX_JSON = 256 * 1024 * 1024
@@ -97,7 +98,7 @@ def seconds_until(value: Optional[str]) -> Optional[float]:
 class AsyncAnswer:
     """An answer whose body the caller reads. Closing it, or leaving its `with` block, ends the connection if there is more."""
 
-    def __init__(self, response: httpx.Response, url: httpx.URL) -> None:
+    def __init__(self, response: Any, url: httpx.URL) -> None:
         self._response = response
         self._url = url
         self.status = response.status_code
@@ -179,6 +180,12 @@ class AsyncTransport:
         self._http = transport or AsyncPoolTransport(
             verify if self.base.scheme == "https" else False, self.uds, IDLE_CONNECTION, None if self.uds else _keepalive()
         )
+        self._direct: Optional[AsyncDirectPool] = None
+        if transport is None and self.base.scheme == "http":
+            host, port = self.base.raw_host.decode("ascii").strip("[]"), self.base.port or 80
+            netloc = self.base.netloc.decode("ascii")
+            self._direct = AsyncDirectPool(host, port, self.uds, netloc, IDLE_CONNECTION, None if self.uds else _keepalive())
+        self._base_path = self.base.raw_path.decode("ascii").rstrip("/")
         self._closed = False
         #: Connections that are followed, to be closed with the client.
         self.open: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -188,14 +195,16 @@ class AsyncTransport:
             await x.aclose()
         self._closed = True
         await self._http.aclose()
+        if self._direct is not None:
+            await self._direct.aclose()
 
     async def json(self, call: Call) -> Any:
-        """The whole answer; None if it has no body."""
+        """The whole answer, an object; it is empty if there is no body."""
         answer = await self._try(call, whole=True)
         if answer is None:
-            return None
+            return WireObject()
         status, body = answer
-        return load(body, f"the answer (status {status})") if body and status != 204 else None
+        return load(body, f"the answer (status {status})") if body and status != 204 else WireObject()
 
     async def stream(self, call: Call) -> AsyncAnswer:
         """An answer whose body is the caller's to read; the timeout is that of the head, and of each pause for a body."""
@@ -249,12 +258,31 @@ class AsyncTransport:
         return self.base_text + call.path + query_string(call.query)
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
-        if self._closed:
-            raise ConnectionFailedError("this client is closed", code="connection", remedy="make a new one")
+        self._check_open()
         try:
             return await self._http.handle_async_request(request)
         except NETWORK_ERRORS as e:
             raise failure(e, self.base) from e
+
+    async def _respond(self, call: Call, headers: Dict[str, str], body: Any) -> Any:
+        """The answer of httpx's kind, by the shortest way there is."""
+        small = body is None or (isinstance(body, bytes) and len(body) <= BODY_MAX)
+        if self._direct is None or not small or call.method == "HEAD":
+            timeout = self.limits(call.timeout).as_dict()
+            request = httpx.Request(call.method, self.target(call), headers=headers, content=body, extensions={"timeout": timeout})
+            return await self._send(request)
+        self._check_open()
+        own = self.timeout or None
+        given = own if call.timeout is None else (call.timeout or None)
+        target = self._base_path + call.path + query_string(call.query)
+        try:
+            return await self._direct.send(call.method, target, headers, body, (own if own is not None else given, given))
+        except NETWORK_ERRORS as e:
+            raise failure(e, self.base) from e
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionFailedError("this client is closed", code="connection", remedy="make a new one")
 
     async def _once(self, call: Call, headers: Dict[str, str], content: Optional[bytes], whole: bool) -> Any:
         body: Any = content
@@ -265,14 +293,7 @@ class AsyncTransport:
             body = body_of(call.body)
         elif call.method not in ("GET", "HEAD"):
             body = b""
-        request = httpx.Request(
-            call.method,
-            self.target(call),
-            headers=headers,
-            content=body,
-            extensions={"timeout": self.limits(call.timeout).as_dict()},
-        )
-        response = await self._send(request)
+        response = await self._respond(call, headers, body)
         if response.status_code >= 400:
             raise await self._error(response)
         answer = AsyncAnswer(response, self.base)
@@ -280,14 +301,13 @@ class AsyncTransport:
             return answer
         return response.status_code, await answer.collect(MAX_JSON)
 
-    async def _error(self, response: httpx.Response) -> ClocheError:
+    async def _error(self, response: Any) -> ClocheError:
         wire: Any = None
         details: Dict[str, Any] = {}
         try:
             body = load(await AsyncAnswer(response, self.base).collect(MAX_ERROR))
-            if isinstance(body, dict):
-                wire = body.pop("error", None)
-                details = body
+            wire = body.pop("error", None)
+            details = body
             if isinstance(wire, str):
                 wire = {"message": wire}
         except ProtocolError:

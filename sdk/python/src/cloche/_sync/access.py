@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, List, Optional
 
-from .._wire import models, segment
+from .._wire import listed, models, segment
 from ..models import AuditRecord, AuditVerdict, Tenant, Token
 from ..options import Duration, Quotas, Rate, Scope
 from .sandbox import given
@@ -84,7 +84,7 @@ class Audit:
         while True:
             query = {"after": after, "sandbox": sandbox, "kind": kind, "tenant": tenant, "limit": page_size}
             page: Any = self._transport.json(Call("GET", "/v1/audit", query=query))
-            for wire in page["records"]:
+            for wire in listed(page["records"], "records"):
                 yield AuditRecord.from_wire(wire)
             following = page.get("next")
             if following is None or following == after:

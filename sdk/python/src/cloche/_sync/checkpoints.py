@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterator, Dict, List, Mapping, Optional, Sequence, Union
 
-from .._wire import segment
+from .._wire import listed, segment
 from ..models import Checkpoint, Diff
 from ..options import DiffSource, NamedCheckpoint, Source, diff_source
 from .sandbox import Sandbox, given
@@ -47,7 +47,7 @@ class Checkpoints:
         query.update({f"metadata.{k}": v for k, v in (metadata or {}).items()})
         while True:
             page = self._transport.json(Call("GET", "/v1/checkpoints", query=query))
-            for wire in page["checkpoints"]:
+            for wire in listed(page["checkpoints"], "checkpoints"):
                 yield Checkpoint.from_wire(wire)
             query["cursor"] = page.get("next")
             if query["cursor"] is None:
@@ -95,7 +95,7 @@ class Checkpoints:
     def _restore(self, checkpoint: CheckpointRef, body: Any) -> List[Sandbox]:
         call = once(self._call("POST", checkpoint, "/restore"))
         call.json, call.timeout = body, 0
-        return [Sandbox(self._transport, x) for x in (self._transport.json(call))["sandboxes"]]
+        return [Sandbox(self._transport, x) for x in listed((self._transport.json(call))["sandboxes"], "sandboxes")]
 
     def diff(self, checkpoint: CheckpointRef, source: Optional[DiffSource] = None, *, text: bool = False) -> Diff:
         """Which files it has changed."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Dict, Mapping, Optional, Type, 
 
 import httpx
 
-from .._wire import segment
+from .._wire import listed, segment
 from ..errors import invalid
 from ..executions import RunResult
 from ..models import Event, ServerInfo, Version, Whoami
@@ -65,7 +65,7 @@ class Sandboxes:
         query.update({f"metadata.{k}": v for k, v in (metadata or {}).items()})
         while True:
             page = self._transport.json(Call("GET", "/v1/sandboxes", query=query))
-            for wire in page["sandboxes"]:
+            for wire in listed(page["sandboxes"], "sandboxes"):
                 yield Sandbox(self._transport, wire)
             query["cursor"] = page.get("next")
             if query["cursor"] is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Sequence, Type
 
-from .._wire import load, models, segment
+from .._wire import listed, load, models, segment
 from ..errors import ClocheError, ConnectionFailedError, InvalidError, NotFoundError
 from ..executions import (
     CodeCleared,
@@ -227,7 +227,7 @@ class Contexts:
     def list(self) -> Sequence[Context]:
         """All of them, first the default ones of Python and JavaScript."""
         wire = self._transport.json(Call("GET", self._path))
-        return [Context(self._transport, self._sandbox, x) for x in wire["contexts"]]
+        return [Context(self._transport, self._sandbox, x) for x in listed(wire["contexts"], "contexts")]
 
     def get(self, context: str) -> Context:
         """By its id. The default one of a language has its name, and is there when it was used."""

@@ -236,3 +236,15 @@ def test_warm_modules_give_the_same(tmp_path):
         r = k.run('import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()')
         assert png(r.results[0]) and r.results[0]['chart']['type'] == 'line'
         assert k.run('import pandas as pd\npd.DataFrame({"a": [1]})').results[0]['data'] == {'a': [1]}
+
+
+@pytest.mark.parametrize('setting', ('', 'import sys\nif hasattr(sys, "set_int_max_str_digits"): sys.set_int_max_str_digits(0)\n'))
+def test_integers_that_readers_of_json_refuse(fresh, setting):
+    """Python's own reader refuses more than 4,300 digits: the whole answer would be lost."""
+    r = fresh.run(setting + '[10 ** 4299, 1]')
+    assert r.main['application/json'] == [10 ** 4299, 1]
+    r = fresh.run(setting + '[10 ** 4300, 1]')
+    assert 'application/json' not in (r.main or {}) and r.end['status'] == 'ok'
+    r = fresh.run(setting + 'display({"application/json": {"a": [-(10 ** 5000)], "b": 1}}, raw=True, metadata={"n": 10 ** 6000})')
+    assert r.results[0]['mime'] == {'application/json': {'a': ['an integer of about 5001 digits'], 'b': 1}}
+    assert r.results[0]['metadata'] == {'n': 'an integer of about 6001 digits'}

@@ -182,3 +182,18 @@ def test_a_sandbox_without_r_says_so():
     with Kernel(R, env={'PATH': '/nonexistent'}) as k:
         with pytest.raises(Ended):
             k.ask('start')
+
+
+def test_the_folder_of_a_kernel_that_was_killed_goes_with_the_next(tmp_path):
+    def folder(k):
+        made = k.run('cat(tempdir())').stdout
+        k.run('writeLines("x", file.path(tempdir(), "mine"))')
+        return made
+    env = {'TMPDIR': str(tmp_path)}
+    with Kernel(R, env=env) as dead:
+        first = folder(dead)
+        os.kill(int(dead.run('cat(Sys.getpid())').stdout), 9)
+    assert os.path.exists(first + '/mine') and first.startswith(str(tmp_path))
+    with Kernel(R, env=env) as one, Kernel(R, env=env) as two:
+        assert one.run('1').text == '[1] 1' and not os.path.exists(first)
+        assert all(os.path.exists(folder(k) + '/mine') for k in (one, two, one))

@@ -314,6 +314,14 @@ local({
   attach(list(q = leave, quit = leave, display = display, display_html = of_type("text/html"), display_markdown = of_type("text/markdown"),
     display_svg = of_type("image/svg+xml"), display_latex = of_type("text/latex"), display_json = of_type("application/json"),
     display_png = of_type("image/png")), name = "tools:cloche", warn.conflicts = FALSE)
+
+  # A kernel that was killed has not removed its folder. The next one does.
+  owner <- ".cloche-kernel"
+  for (name in Sys.glob(file.path(dirname(tempdir()), "Rtmp*", owner))) {
+    pid <- suppressWarnings(tryCatch(readLines(name, 1, warn = FALSE), error = function(e) ""))
+    if (isTRUE(grepl("^[0-9]+$", pid)) && !file.exists(file.path("/proc", pid))) unlink(dirname(name), recursive = TRUE)
+  }
+  writeLines(as.character(own_pid), file.path(tempdir(), owner))
   options(device = device, warn = 1, menu.graphics = FALSE, browser = "false", pager = "cat", keep.source = TRUE, max.print = 5000L)
   send("end", sprintf("0 0 %s", getwd()))
   suspendInterrupts(repeat serve_one())

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 
-from . import pretty, wire
+from . import formatters, pretty, wire
 
 METHODS = (
     ("_repr_html_", "text/html"), ("_repr_markdown_", "text/markdown"), ("_repr_svg_", "image/svg+xml"),
@@ -19,6 +19,7 @@ BINARY = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf
 RESULT_MAX = 10 << 20
 RESULTS_MAX = 1000
 JSON_MAX = 1 << 20
+DIGITS_MAX = 4300  # of an integer: Python's own readers of JSON refuse more
 
 
 class TooManyResults(Exception):
@@ -60,9 +61,41 @@ def _attempt(value, name, *args, **kwargs):
         return None
 
 
+def _shows_itself(value):
+    """Calls its _ipython_display_(). If that fails, its formats are shown."""
+    own = formatters.SHARED.ipython_display_formatter.find(value)
+    method = _own_method(value, "_ipython_display_") if own is None else lambda: own(value)
+    if method is None:
+        return False
+    try:
+        method()
+        return True
+    except NotImplementedError:
+        return False
+    except Exception:
+        note("%s._ipython_display_() failed" % type(value).__name__)
+        return False
+
+
+def _called(function, value):
+    """What a function gives that code has registered for @value's class."""
+    try:
+        return function(value)
+    except NotImplementedError:
+        return None
+    except Exception:
+        note("the formatter for values of class %s failed" % type(value).__name__)
+        return None
+
+
+def _offered(value, name, kind):
+    own = formatters.SHARED.find(kind, value)
+    return _called(own, value) if own else _attempt(value, name) if name else None
+
+
 def text_of(value):
     try:
-        return pretty.pretty(value)
+        return formatters.SHARED.formatters.get("text/plain", pretty.pretty)(value)
     except Exception:
         note("repr() of a value of class %s failed" % type(value).__name__)
         return None
@@ -87,21 +120,48 @@ def _count(value, depth, budget):
         return all(type(k) is str and _count(v, depth + 1, budget) for k, v in value.items())
     if type(value) is list:
         return all(_count(v, depth + 1, budget) for v in value)
-    return value is None or type(value) in (str, int, float, bool)
+    return value is None or type(value) in (str, float, bool) or type(value) is int and not _long(value)
+
+
+def _long(number):
+    """Whether an integer has more digits than JSON's readers take."""
+    return number.bit_length() > 3 * DIGITS_MAX and abs(number) >= 10 ** DIGITS_MAX
+
+
+def dump(value, **options):
+    """JSON, with a text in place of an integer that is too long."""
+    known = getattr(sys, "get_int_max_str_digits", lambda: 0)()
+    if 0 < known <= DIGITS_MAX:
+        try:
+            return json.dumps(value, allow_nan=False, **options)
+        except ValueError:
+            pass  # one is too long for this limit, or JSON cannot say what is there
+    return json.dumps(_shortened(value), allow_nan=False, **options)
+
+
+def _shortened(value):
+    if type(value) is int and _long(value):
+        return "an integer of about %d digits" % (value.bit_length() * 0.30103 + 1)
+    if type(value) in (list, tuple):
+        return [_shortened(v) for v in value]
+    if type(value) is dict:
+        return {k: _shortened(v) for k, v in value.items()}
+    return value
 
 
 def formats(value, include=None, exclude=None):
     """({MIME type: value}, metadata)."""
     mime, metadata = {}, {}
-    bundle = _attempt(value, "_repr_mimebundle_", include=include, exclude=exclude)
+    own = formatters.SHARED.mimebundle_formatter.find(value)
+    bundle = _called(own, value) if own else _attempt(value, "_repr_mimebundle_", include=include, exclude=exclude)
     if isinstance(bundle, tuple) and len(bundle) == 2:
         bundle, metadata = bundle[0], dict(bundle[1] or {})
     if isinstance(bundle, dict):
         mime.update(bundle)
-    for name, kind in METHODS:
+    for name, kind in METHODS + tuple((None, kind) for kind in formatters.SHARED.more()):
         if kind in mime:
             continue
-        made = _attempt(value, name)
+        made = _offered(value, name, kind)
         if isinstance(made, tuple) and len(made) == 2:
             made, metadata[kind] = made
         if made is not None:
@@ -161,7 +221,7 @@ def _checked(kind, made):
         if kind in BINARY:
             made = made.replace("\n", "")
         return wire.plain_text(made), len(made)
-    text = json.dumps(made, allow_nan=False, default=str)
+    text = dump(made, default=str)
     return json.loads(text), len(text)
 
 
@@ -178,16 +238,8 @@ class Displays:
 
     def show(self, value, is_main=False):
         """One value, as the result of a cell or by display()."""
-        own = _own_method(value, "_ipython_display_")
-        if own is not None:
-            try:
-                own()
-                return
-            except NotImplementedError:
-                pass
-            except Exception:
-                note("%s._ipython_display_() failed" % type(value).__name__)
-                return
+        if _shows_itself(value):
+            return
         mime, metadata = formats(value)
         if mime:
             self.publish(mime, metadata, is_main=is_main, **extras(value))
@@ -211,16 +263,17 @@ class Displays:
         event = {"type": "result", "id": self.output.id, "mime": sent, "is_main": is_main}
         if metadata:
             try:
-                event["metadata"] = json.loads(json.dumps(metadata, allow_nan=False, default=str))
+                event["metadata"] = json.loads(dump(metadata, default=str))
             except (TypeError, ValueError, RecursionError):
                 note("the metadata of a result cannot be sent")
         for key, made in more.items():
             if key in ("data", "chart"):
-                text = json.dumps(made, allow_nan=False)
+                text = dump(made)
                 if len(text) > room:
                     truncated[key] = len(text)
                     continue
                 room -= len(text)
+                made = json.loads(text)
             event[key] = made
         if truncated:
             event["truncated"] = truncated
@@ -269,9 +322,7 @@ def display_with(displays, *values, raw=False, include=None, exclude=None, metad
         if not more and not include and not exclude and not metadata:
             displays.show(value)
             continue
-        own = _own_method(value, "_ipython_display_")
-        if own is not None:
-            own()
+        if _shows_itself(value):
             continue
         mime, own_metadata = formats(value, include, exclude)
         if mime:

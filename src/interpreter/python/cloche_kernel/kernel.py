@@ -60,6 +60,11 @@ def _no_input(prompt=""):
     raise StdinNotImplementedError("input() is not available: this context has no terminal; put the value into a variable")
 
 
+def _no_debugger(*_, **__):
+    """breakpoint() would ask for input."""
+    sys.stderr.write("breakpoint() is ignored: there is no debugger\n")
+
+
 def _leave(code=None):
     """exit() and quit() end the cell. The context lives on."""
     raise SystemExit(code)
@@ -97,6 +102,7 @@ class Kernel:
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
         output.install_print(self.output)
         builtins.input = _no_input
+        sys.breakpointhook = _no_debugger
         builtins.exit = builtins.quit = _leave
         builtins.display, builtins.get_ipython = notebook.show, notebook.get_ipython
         _no_input.__name__ = _no_input.__qualname__ = "input"

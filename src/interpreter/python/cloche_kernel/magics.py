@@ -14,7 +14,7 @@ IGNORED = {
     "xmode": "tracebacks have one format here",
     "colors": "output has no colours here", "gui": "there is no screen", "autosave": "there is no notebook to save",
     "automagic": "magics need their %", "pdb": "there is no debugger; errors come with a traceback",
-    "pprint": "values always show in this way; use print(repr(value))", "logstart": "the history request gives the cells", "precision": "use numpy.set_printoptions()",
+    "pprint": "values always show in this way; use print(repr(value))", "logstart": "the history request gives the cells",
 }
 
 
@@ -223,7 +223,7 @@ def _conda(kernel, rest):
 
 def _program(*argv):
     def call(kernel, rest, body):
-        kernel.cells["_exit_code"] = code = run(kernel, list(argv) + shlex.split(rest), _to_stdout, body)
+        kernel.cells["_exit_code"] = code = run(kernel, list(argv) + shlex.split(rest), _to_stdout, body, merged=False)
         if code:
             raise subprocess.CalledProcessError(code, " ".join(argv))
     return call
@@ -394,6 +394,18 @@ def _prun(kernel, rest):
 
 
 # Output
+
+@magic("precision")
+def _precision(kernel, rest):
+    from . import formatters
+    try:
+        made = formatters.SHARED.formatters["text/plain"].set_precision(rest)
+    except (TypeError, ValueError):
+        raise UsageError("%precision: write a number of digits, as in %precision 3, or a format") from None
+    if rest.strip().isdigit() and "numpy" in sys.modules:
+        sys.modules["numpy"].set_printoptions(precision=int(rest))
+    return made
+
 
 @magic("matplotlib")
 def _matplotlib(kernel, rest):

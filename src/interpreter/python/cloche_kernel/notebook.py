@@ -8,11 +8,12 @@ import json
 import os
 import sys
 
-from . import display, magics
+from . import display, formatters, magics
 
 
 class ZMQInteractiveShell:
     """What get_ipython() returns. pandas, rich and others recognize a notebook by the name of this class."""
+    colors = "NoColor"  # sympy asks
 
     def __init__(self, kernel):
         self.kernel = kernel
@@ -20,6 +21,7 @@ class ZMQInteractiveShell:
         self.config = {}
         self.events = _Events()
         self.display_pub = _Publisher(kernel.displays)
+        self.display_formatter = formatters.SHARED
 
     def run_line_magic(self, name, line, _stack_depth=1):
         return magics.line(self.kernel, name, line)
@@ -71,6 +73,9 @@ class ZMQInteractiveShell:
 
     def __repr__(self):
         return "<shell of this context>"
+
+
+ZMQInteractiveShell.__module__ = "ipykernel.zmqshell"  # plotly takes a shell of another module for a page of HTML
 
 
 class _Events:

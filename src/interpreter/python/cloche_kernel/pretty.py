@@ -323,11 +323,22 @@ NAMED = {
 PLAIN = (int, float, complex, bool, str, bytes, type(None))
 
 
+TYPED = None  # what code has registered for classes: formatters.py
+
+
+def _registered():
+    return TYPED is not None and (TYPED.type_printers or TYPED.deferred_printers)
+
+
 def _printer_of(value):
     kind = type(value)
-    if kind in PLAIN:
+    registered = _registered()
+    if kind in PLAIN and not registered:
         return None
     for base in kind.__mro__:
+        found = TYPED.of_class(base) if registered else None
+        if found is not None:
+            return lambda p, v, cycle: found(v, p, cycle)
         if base in PRINTERS:
             return PRINTERS[base]
         named = NAMED.get((base.__module__, base.__name__))
@@ -347,7 +358,7 @@ def _printer_of(value):
 
 def pretty(value):
     """The text of @value. What its own code raises comes through."""
-    if type(value) in PLAIN:
+    if type(value) in PLAIN and not _registered():
         return repr(value)
     p = Printer()
     p.pretty(value)

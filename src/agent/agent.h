@@ -11,7 +11,7 @@
 
 enum {
 	AGENT_CTL = 3, /* the control socket, a unix stream */
-	AGENT_DEV = 4, /* a detached mount of the device folder */
+	AGENT_DEV = 4, /* a detached mount of the device folder; the null device: AGENT_BASE has it already */
 	AGENT_BASE = 5, /* a detached mount of the base folder */
 };
 

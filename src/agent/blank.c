@@ -53,8 +53,9 @@ static int enter_namespaces(void)
 }
 
 /*
- * The host's mount of an empty read-only folder with six places: n for the image, p for /proc, e for /dev, s for /sys,
- * c for /sys/fs/cgroup, k for what is only kept; and z, an empty file to mask others with. Not the null device: that could be opened for
+ * The host's mount of an empty read-only folder with seven places: n for the image, p for /proc, e for /dev, s for /sys,
+ * c for /sys/fs/cgroup, f for files that show processors, k for what is only kept; and z, an empty file to mask others with. Some may
+ * be mounted already (engine/image/group_tree.h). Not the null device: that could be opened for
  * writing on a read-only mount.
  */
 static int mount_base(void)
@@ -88,7 +89,9 @@ static int mount_dev(void)
 	struct stat st;
 	int r;
 
-	r = mount_attach(AGENT_DEV, STEPPING_STONE "/e", 0);
+	if (fstat(AGENT_DEV, &st) < 0)
+		return -errno;
+	r = S_ISDIR(st.st_mode) ? mount_attach(AGENT_DEV, STEPPING_STONE "/e", 0) : 0; /* else it is there */
 	if (r < 0)
 		return r;
 	/* The folder was made by another process: what it calls null must be the null device. */
@@ -146,6 +149,11 @@ static int mask_proc(void)
 		r = cover(STEPPING_STONE "/z", files[i]);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(folders); i++)
 		r = cover(STEPPING_STONE "/k", folders[i]);
+	/* The sandbox's own processors, where they are known already: also a read-only mount. */
+	if (r == 0 && access(STEPPING_STONE "/f/cpuinfo", F_OK) == 0) {
+		r = cover(STEPPING_STONE "/f/cpuinfo", P "cpuinfo");
+		r = r == 0 ? cover(STEPPING_STONE "/f/stat", P "stat") : r;
+	}
 	return r == 0 ? cover_read_only(P "sys") : r;
 #undef P
 }

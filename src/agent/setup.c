@@ -16,7 +16,6 @@
 
 #define DEFAULT_UID 1000U
 #define USUAL_NAME "sandbox" /* this user has a line in the files of image `host` */
-#define IMAGE "/n" /* where the image is attached until the agent enters it */
 #define IN_ROOT (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
 
 static int open_in(int root, const char *path, uint64_t resolve)
@@ -121,7 +120,10 @@ static bool ours(const char *path)
 	return false;
 }
 
-/* Where @at is, below @root, without links. Negative errno; -ELOOP: not in the image. */
+/*
+ * Where @at is, below @root, without links. Negative errno; -ELOOP: not in the image. The image is mounted over our root, so its paths
+ * read as they will when it is entered.
+ */
 static int real_path(int root, int at, char *ret, size_t size)
 {
 	char name[40];
@@ -132,10 +134,7 @@ static int real_path(int root, int at, char *ret, size_t size)
 	if (n < 0)
 		return -errno;
 	ret[n] = '\0';
-	if (strncmp(ret, IMAGE, strlen(IMAGE)) != 0)
-		return -ELOOP;
-	memmove(ret, ret + strlen(IMAGE), (size_t)n - strlen(IMAGE) + 1);
-	return 0;
+	return *ret == '/' ? 0 : -ELOOP;
 }
 
 /* The permission bit that the user lacks to pass through a folder, or 0. */
@@ -248,12 +247,10 @@ static int attach_groups(const struct agent *a, int root)
 	return sys < 0 ? sys : group_view_attach(a, sys);
 }
 
-static int enter_root(uint64_t cookie)
+static int enter_root(int root, uint64_t cookie)
 {
-	int r = sys_chdir(IMAGE);
+	int r = fchdir(root) < 0 ? -errno : 0;
 
-	if (r == 0)
-		r = sys_move_mount(AT_FDCWD, ".", AT_FDCWD, "/", 0, cookie);
 	if (r == 0)
 		r = sys_chroot(".", cookie);
 	if (r == 0)
@@ -335,9 +332,10 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_ROOT;
-	r = mount_attach(fds[0], IMAGE, a->cookie);
+	/* On top of our root, which stays what our own paths begin at until the image is entered. */
+	r = mount_attach(fds[0], "/", a->cookie);
 	if (r == 0)
-		r = root = sys_openat(AT_FDCWD, IMAGE, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+		r = root = sys_openat(fds[0], ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_PROC;
@@ -363,7 +361,7 @@ int setup_apply(struct agent *a, const struct frame_setup *s, const int *fds, en
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_CHROOT;
-	r = enter_root(a->cookie);
+	r = enter_root(root, a->cookie);
 	if (r < 0)
 		return r;
 	*stage = FRAME_STAGE_WORKDIR;

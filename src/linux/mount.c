@@ -47,7 +47,7 @@ int mount_new(const char *fs, const struct mount_opt *opts, unsigned attrs)
 	return mount_new_err(fs, opts, attrs, NULL);
 }
 
-static int clone_mount(int dirfd, const char *path, unsigned flags, uint64_t attrs, int userns)
+static int clone_mount(int dirfd, const char *path, unsigned flags, struct mount_attr a, int userns)
 {
 	AUTO_CLOSE int mnt = -1;
 	int r;
@@ -56,17 +56,20 @@ static int clone_mount(int dirfd, const char *path, unsigned flags, uint64_t att
 	mnt = sys_open_tree(dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | flags);
 	if (mnt < 0)
 		return mnt;
-	/* A copy of a shared mount (any, under systemd) shares what is mounted on it: that would show up on the host. */
-	struct mount_attr a = {
-		.attr_set = attrs | (userns >= 0 ? MOUNT_ATTR_IDMAP : 0),
-		.propagation = MS_PRIVATE,
-		.userns_fd = userns >= 0 ? (uint64_t)userns : 0,
-	};
+	if (userns >= 0) {
+		a.attr_set |= MOUNT_ATTR_IDMAP;
+		a.userns_fd = (uint64_t)userns;
+	}
+	r = a.attr_set || a.propagation ?
+		    sys_mount_setattr(mnt, "", AT_EMPTY_PATH | (flags & AT_RECURSIVE), &a, sizeof(a)) :
+		    0;
+	return r < 0 ? r : TAKE_FD(mnt);
+}
 
-	r = sys_mount_setattr(mnt, "", AT_EMPTY_PATH | (flags & AT_RECURSIVE), &a, sizeof(a));
-	if (r < 0)
-		return r;
-	return TAKE_FD(mnt);
+/* A copy of a shared mount (any, under systemd) shares what is mounted on it: that would show up on the host. */
+static struct mount_attr private_with(uint64_t attrs)
+{
+	return (struct mount_attr){ .attr_set = attrs, .propagation = MS_PRIVATE };
 }
 
 int mount_map_ids(int mnt, int userns)
@@ -109,12 +112,22 @@ int mount_overlay(const int *lower, unsigned n, const struct mount_opt *opts, un
 
 int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns)
 {
-	return clone_mount(dirfd, path, 0, attrs, userns);
+	return clone_mount(dirfd, path, 0, private_with(attrs), userns);
 }
 
 int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int userns)
 {
-	return clone_mount(dirfd, path, AT_RECURSIVE, attrs, userns);
+	return clone_mount(dirfd, path, AT_RECURSIVE, private_with(attrs), userns);
+}
+
+int mount_copy(int dirfd, const char *path, uint64_t attrs)
+{
+	return clone_mount(dirfd, path, 0, (struct mount_attr){ .attr_set = attrs }, -1);
+}
+
+int mount_copy_tree(int mnt, int userns)
+{
+	return clone_mount(mnt, "", AT_RECURSIVE, (struct mount_attr){ 0 }, userns);
 }
 
 int mount_attach(int mnt, const char *target, uint64_t cookie)
@@ -125,6 +138,13 @@ int mount_attach(int mnt, const char *target, uint64_t cookie)
 int mount_attach_at(int mnt, int target, uint64_t cookie)
 {
 	return sys_move_mount(mnt, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH, cookie);
+}
+
+int mount_put(int mnt, int tree, const char *place)
+{
+	AUTO_CLOSE int at = mnt < 0 ? mnt : sys_openat(tree, place, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+
+	return at < 0 ? at : mount_attach_at(mnt, at, 0);
 }
 
 int mount_resize(int mnt, const char *size, const char *inodes)

@@ -23,10 +23,18 @@ int mount_overlay(const int *lower, unsigned n, const struct mount_opt *opts, un
 int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns);
 /* Also copies what is mounted below. */
 int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int userns);
+/*
+ * The same for a mount that we made and never attached, which is therefore private. To make it so again would take the kernel's one
+ * lock of all mount trees a second time. _tree: with what is mounted below, and with the attributes that all of it has.
+ */
+int mount_copy(int dirfd, const char *path, uint64_t attrs);
+int mount_copy_tree(int mnt, int userns);
 /* Gives other ids to a new mount that was not attached or copied yet: see linux/idmap.h. 0 or -errno. */
 int mount_map_ids(int mnt, int userns);
 int mount_attach(int mnt, const char *target, uint64_t cookie);
 int mount_attach_at(int mnt, int target, uint64_t cookie);
+/* Attaches @mnt to the folder @place below @tree. A negative @mnt is returned as it is. */
+int mount_put(int mnt, int tree, const char *place);
 /* Change tmpfs size and inodes of a mounted instance. */
 int mount_resize(int mnt, const char *size, const char *inodes);
 /*

@@ -453,6 +453,7 @@ void blank_start_done(struct blank_start *start)
 {
 	fd_close_many(start->low, start->nlow);
 	start->nlow = 0;
+	group_tree_done(&start->tree);
 }
 
 /* Moves descriptors to the low numbers that the new process gets a copy of. */
@@ -470,19 +471,32 @@ static int lower_fds(struct blank_start *s)
 	return r < 0 ? r : 0;
 }
 
-/* Copies the agent's base, with the sandbox's control groups in it if there are trees; else the agent mounts those. */
-static int copy_base(const struct env *v, const struct blank_start *start, struct blank *s)
+/* Copies the agent's base, with all in it that can be if there are trees; else the agent and premount.c mount that. */
+static int copy_base(struct blank_start *start, struct blank *s)
 {
-	int r = 0;
+	const struct group_stock *k = &start->image->groups;
+	AUTO_CLOSE int cpus = -1;
+	int from = k->base, r = 0;
 
-	if (s->tree < 0 && start->image->groups.base >= 0 && !v->rootless && s->cgroup.mask)
-		r = s->tree = group_tree_make(&start->image->groups, &s->cgroup);
-	if (r < 0)
-		return r;
-	return s->tree >= 0 ?
-		       group_tree_copy(s->tree) :
-		       mount_clone(start->image->base, "",
+	if (from < 0)
+		return mount_clone(start->image->base, "",
 				   MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, -1);
+	if (s->tree >= 0 && (s->shown || !start->cpus))
+		return mount_copy_tree(s->tree, -1);
+	fd_close(TAKE_FD(s->tree));
+	s->shown = 0;
+	if (start->cpus) {
+		r = cpus = image_cpus(start->image, start->cpus, NULL);
+		if (r >= 0)
+			r = group_tree_show(k, cpus, &start->tree);
+		if (r < 0)
+			return r;
+		s->shown = start->tree.shown;
+		from = start->tree.mnt;
+	}
+	if (k->groups && s->cgroup.mask)
+		from = s->tree = group_tree_make(k, from, &s->cgroup);
+	return from < 0 ? from : mount_copy_tree(from, -1);
 }
 
 static int own_devices(struct env *v, const struct blank_start *start, uint32_t base, uint64_t attrs, struct err *e)
@@ -516,11 +530,11 @@ int blank_make(struct env *v, struct blank_start *start, unsigned controllers, u
 		goto fail;
 	if (start->devices)
 		r = dev = own_devices(v, start, s.uid_base, dev_attrs, e);
-	else
+	else if (start->image->groups.base < 0)
 		r = dev = v->rootless ? mount_clone_tree(devices, "", dev_attrs, -1) :
 					mount_clone(devices, "", dev_attrs, -1);
 	if (r >= 0)
-		r = base = copy_base(v, start, &s);
+		r = base = copy_base(start, &s);
 	if (r < 0) {
 		err_sys(e, ERR_UNSUPPORTED, r,
 			start->devices ? "make a device folder" : "copy the mounts that an agent starts with");
@@ -535,7 +549,7 @@ int blank_make(struct env *v, struct blank_start *start, unsigned controllers, u
 	sock = pair[1];
 	start->agent = v->agent;
 	start->null = v->null;
-	start->dev = dev;
+	start->dev = dev < 0 ? v->null : dev; /* no folder: the base has them */
 	start->base = base;
 	start->sock = sock;
 	start->peer = s.sock;

@@ -23,6 +23,7 @@
 	uint64_t tenant;                                                                                                 \
 	struct cgroup cgroup;                                                                                            \
 	int tree; /* the base with these groups (engine/image/group_tree.h), for the next on the same slot; -1 = none */ \
+	uint64_t shown; /* the processors that the agent's base shows: as in struct group_tree */                        \
 	bool grouped; /* it may have children; of struct ground: exec group 1 is there, as good as new */                \
 	bool limited; /* ->limits are in force */                                                                        \
 	struct cgroup_limits limits
@@ -72,6 +73,8 @@ struct blank_start {
 	const struct image_host *image;
 	/* what an ended sandbox has left, to be used again; taken over if it is valid. NULL: nothing */
 	struct ground *ground;
+	unsigned cpus; /* processors that the sandbox will probably show; 0: unknown */
+	struct group_tree tree; /* what was copied for the last one; only with one image */
 	const struct device_plan *devices; /* device nodes for this sandbox only; NULL: none */
 	uint32_t uid, gid; /* owner of these nodes, as seen inside */
 	const struct steer_rules *steer; /* rules of its network; NULL: no network */

@@ -247,6 +247,8 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 		&v->image, e);
 	if (r == 0 && v->stage)
 		r = open_stage(e);
+	else if (r == 0 && !o->one_shot)
+		image_host_join(&v->image);
 	if (r == 0 && v->rootless)
 		r = v->alone->stage_devices(v, NULL, &v->image.dev, e);
 	/* Only mounts of the mount namespace that we work in can be copied, so this folder is opened there. */

@@ -76,10 +76,12 @@ int minimal_mntns_enter(const struct env *v, struct image_host *ret, struct err 
 		if (r < 0)
 			err_sys(e, ERR_UNSUPPORTED, r, "pool: open image 'host'");
 		else if (grouped == 0)
-			grouped = group_stock_fill(&img.groups, img.base);
-		/* Without trees of groups, agents mount their groups themselves. */
-		if (r >= 0 && grouped < 0 && v->cgroups.version == 1)
-			log_warn("pool: cannot prepare a tree of control groups: %s", strerror(-grouped));
+			grouped = group_stock_fill(&img.groups, img.base, img.dev);
+		/* Without trees, agents mount what they need one by one. */
+		if (r >= 0 && grouped < 0)
+			log_warn("pool: cannot prepare a tree of mounts: %s", strerror(-grouped));
+		if (r >= 0)
+			image_host_join(&img);
 	}
 	if (r < 0) {
 		image_host_done(&img);

@@ -14,10 +14,10 @@
 static const struct {
 	enum cgroup_controller id;
 	const char *place;
-} shown[] = { { CGROUP_MEMORY, "c/memory" },
-	      { CGROUP_PIDS, "c/pids" },
-	      { CGROUP_CPU, "c/cpu" },
-	      { CGROUP_CPUACCT, "c/cpuacct" } };
+} shown_groups[] = { { CGROUP_MEMORY, "c/memory" },
+		     { CGROUP_PIDS, "c/pids" },
+		     { CGROUP_CPU, "c/cpu" },
+		     { CGROUP_CPUACCT, "c/cpuacct" } };
 
 /* Java believes in version 1 only where these are mounted, too: covered, since what they show is the host's. */
 static const char *const foreign[] = { "cpuset", "cpuacct" };
@@ -64,11 +64,12 @@ int group_stock_open(struct group_stock *k, const struct cgroup_host *h, unsigne
 {
 	int r = 0;
 
-	if (h->version != 1)
-		return -EOPNOTSUPP;
-	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(shown); i++)
-		if (mask & CGROUP_BIT(shown[i].id))
-			r = k->from[shown[i].id] = copy_by_name(h->base[shown[i].id]);
+	k->groups = h->version == 1;
+	if (!k->groups)
+		return 0;
+	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(shown_groups); i++)
+		if (mask & CGROUP_BIT(shown_groups[i].id))
+			r = k->from[shown_groups[i].id] = copy_by_name(h->base[shown_groups[i].id]);
 	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(foreign); i++) {
 		char path[64];
 
@@ -83,35 +84,30 @@ int group_stock_open(struct group_stock *k, const struct cgroup_host *h, unsigne
 	return r < 0 ? r : 0;
 }
 
-/* Puts the mount @mnt on @place below @tree. */
-static int put(int mnt, int tree, const char *place)
+static int put_copy(int from, const char *path, uint64_t attrs, int tree, const char *place)
 {
-	AUTO_CLOSE int at = mnt < 0 ? mnt : sys_openat(tree, place, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	AUTO_CLOSE int mnt = mount_clone(from, path, attrs, -1);
 
-	return at < 0 ? at : mount_attach_at(mnt, at, 0);
+	return mount_put(mnt, tree, place);
 }
 
-static int put_copy(int from, const char *path, int tree, const char *place)
-{
-	AUTO_CLOSE int mnt = mount_clone(from, path, ATTRS, -1);
-
-	return put(mnt, tree, place);
-}
-
-int group_stock_fill(struct group_stock *k, int base)
+int group_stock_fill(struct group_stock *k, int base, int dev)
 {
 	AUTO_CLOSE int tree = mount_clone(base, "", ATTRS, -1);
-	int r = tree < 0 ? tree : put_copy(base, "c", tree, "c"); /* so that all of it can be moved as one */
+	int r = tree < 0 ? tree :
+			   put_copy(dev, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, tree, "e");
 
+	if (r == 0 && k->groups)
+		r = put_copy(base, "c", ATTRS, tree, "c"); /* so that all of it can be moved as one */
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(foreign); i++) {
 		char place[32];
 
 		if (k->foreign[i] < 0)
 			continue;
 		snprintf(place, sizeof(place), "c/%s", foreign[i]);
-		r = put(k->foreign[i], tree, place);
+		r = mount_put(k->foreign[i], tree, place);
 		if (r == 0)
-			r = put_copy(base, "k", tree, place);
+			r = put_copy(base, "k", ATTRS, tree, place);
 		fd_close(TAKE_FD(k->foreign[i]));
 	}
 	if (r < 0) {
@@ -122,18 +118,44 @@ int group_stock_fill(struct group_stock *k, int base)
 	return 0;
 }
 
-int group_tree_copy(int tree)
+int group_tree_show(const struct group_stock *k, int cpus, struct group_tree *t)
 {
-	return sys_open_tree(tree, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE);
+	AUTO_CLOSE int tree = -1;
+	struct stat st;
+	int r;
+
+	if (fstat(cpus, &st) < 0)
+		return -errno;
+	if (t->shown == st.st_ino)
+		return 0;
+	tree = mount_copy_tree(k->base, -1);
+	r = tree < 0 ? tree : put_copy(cpus, "sys", ATTRS, tree, "s");
+	if (r == 0)
+		r = put_copy(cpus, "", ATTRS, tree, "f");
+	if (r < 0)
+		return r;
+	group_tree_done(t);
+	*t = (struct group_tree){ st.st_ino, TAKE_FD(tree) };
+	return 0;
 }
 
-int group_tree_make(const struct group_stock *k, const struct cgroup *c)
+void group_tree_done(struct group_tree *t)
 {
-	AUTO_CLOSE int tree = group_tree_copy(k->base);
+	if (t->shown)
+		fd_close(t->mnt);
+	t->shown = 0;
+}
+
+int group_tree_make(const struct group_stock *k, int base, const struct cgroup *c)
+{
+	AUTO_CLOSE int tree = mount_copy_tree(base, -1);
 	int r = tree < 0 ? tree : 0;
 
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(shown); i++)
-		if (c->mask & CGROUP_BIT(shown[i].id))
-			r = put_copy(k->from[shown[i].id], c->name, tree, shown[i].place);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(shown_groups); i++)
+		if (c->mask & CGROUP_BIT(shown_groups[i].id)) {
+			AUTO_CLOSE int mnt = mount_copy(k->from[shown_groups[i].id], c->name, 0);
+
+			r = mount_put(mnt, tree, shown_groups[i].place);
+		}
 	return r < 0 ? r : TAKE_FD(tree);
 }

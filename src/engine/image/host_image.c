@@ -316,7 +316,8 @@ static int fill_groups(int dir)
 /* The agent's stepping stone: see agent/blank.c. */
 static int fill_base(int dir)
 {
-	static const char *const places[] = { "base", "base/n", "base/p", "base/e", "base/s", "base/c", "base/k" };
+	static const char *const places[] = { "base",	"base/n", "base/p", "base/e",
+					      "base/s", "base/c", "base/k", "base/f" };
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(places); i++)

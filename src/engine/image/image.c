@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "engine/image/host_image.h"
 #include "layers/tree.h"
+#include "linux/mount.h"
 
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,13 +15,13 @@
 
 void image_host_init(struct image_host *h)
 {
-	*h = (struct image_host){ -1, -1, -1, -1, -1, -1, -1, { 0 }, { NULL, -1 } };
+	*h = (struct image_host){ -1, -1, -1, -1, -1, -1, -1, -1, { 0 }, { NULL, -1 } };
 	group_stock_init(&h->groups);
 }
 
 void image_host_done(struct image_host *h)
 {
-	fd_close_many((int[]){ h->root, h->dev, h->base, h->usr, h->dpkg, h->layers, h->lock }, 7);
+	fd_close_many((int[]){ h->root, h->dev, h->base, h->usr, h->dpkg, h->tree, h->layers, h->lock }, 8);
 	group_stock_done(&h->groups);
 	image_host_init(h);
 }
@@ -188,11 +189,23 @@ int image_host_open(const char *cache_path, bool devices, const struct image_fil
 	r = sys_openat(AT_FDCWD, "/var/lib/dpkg", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 	if (r < 0 && r != -ENOENT && r != -ENOTDIR && (r != -EACCES || geteuid() == 0))
 		return err_sys(e, ERR_INTERNAL, r, "open /var/lib/dpkg for image 'host'");
-	*ret = (struct image_host){ TAKE_FD(dir), TAKE_FD(root),  TAKE_FD(dev), TAKE_FD(base),
-				    TAKE_FD(usr), r < 0 ? -1 : r, -1,		{ 0 },
-				    *by };
+	*ret = (struct image_host){
+		TAKE_FD(dir), TAKE_FD(root), TAKE_FD(dev), TAKE_FD(base), TAKE_FD(usr), r < 0 ? -1 : r, -1,
+		-1,	      { 0 },	     *by
+	};
 	group_stock_init(&ret->groups);
 	return 0;
+}
+
+void image_host_join(struct image_host *h)
+{
+	const uint64_t attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+	AUTO_CLOSE int tree = mount_clone(h->root, "", attrs, -1), usr = mount_clone(h->usr, "", attrs, -1);
+	AUTO_CLOSE int dpkg = h->dpkg < 0 ? -1 : mount_clone(h->dpkg, "", attrs, -1);
+
+	if (tree >= 0 && mount_put(usr, tree, "usr") == 0 &&
+	    (h->dpkg < 0 || mount_put(dpkg, tree, "var/lib/dpkg") == 0))
+		h->tree = TAKE_FD(tree);
 }
 
 int image_cpus(const struct image_host *h, unsigned cpus, struct err *e)

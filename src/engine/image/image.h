@@ -16,8 +16,12 @@ struct image_host {
 	int base; /* the agent's first root */
 	int usr; /* the host's /usr */
 	int dpkg; /* the host's /var/lib/dpkg, -1 = there is none */
+	/*
+	 * what a sandbox has of the three below its overlay, as one read-only tree of mounts; -1: none, they are copied one by one
+	 */
+	int tree;
 	int layers; /* a mount of the sealed layers, in the pool's mount namespace; -1 in the warden's own */
-	struct group_stock groups; /* parts of group trees, also only in the pool's mount namespace */
+	struct group_stock groups; /* parts of agents' trees, also only in the pool's mount namespace */
 	struct image_filler filler;
 };
 
@@ -29,6 +33,8 @@ void image_host_done(struct image_host *h);
  */
 int image_host_open(const char *cache, bool devices, const struct image_filler *by, struct image_host *ret,
 		    struct err *e);
+/* Makes ->tree, if it can be copied without being attached; see env->stage. */
+void image_host_join(struct image_host *h);
 /*
  * Opens the folder with the files that show a sandbox its @cpus processors: cpuinfo, stat, sys/. It is made on first
  * use after each boot of the host, and kept beside the skeleton. A descriptor, or -errno.

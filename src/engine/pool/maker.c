@@ -88,6 +88,7 @@ int pool_make(struct pool *p, struct blank_start *start, const struct pool_guess
 		ground_end(p->env, &ground);
 	start->ground = &ground;
 	start->keep_net = true;
+	start->cpus = g ? g->cpus : 0;
 	start->steer = g && g->net ? &g->rules : NULL;
 	start->image = p->img.base >= 0 ? &p->img : &p->env->image;
 	r = blank_make(p->env, start, p->env->controllers, 0, &it.blank, e);

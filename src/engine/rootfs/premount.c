@@ -7,6 +7,7 @@
 #include "linux/mount.h"
 #include "proto/frame.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PROCFS_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
@@ -26,6 +27,7 @@ void premount_done(struct premount *y)
 /* Targets are places of the agent's own base (agent/blank.c): p is /proc, e is /dev, s is /sys, c is /sys/fs/cgroup. */
 static int send_mounts(int cpus, int writable, int texts, const struct blank *s, bool cpu_max, struct err *e)
 {
+	struct stat st;
 	const struct {
 		int from;
 		const char *path, *target;
@@ -46,8 +48,10 @@ static int send_mounts(int cpus, int writable, int texts, const struct blank *s,
 	int r = 0;
 	long n;
 
-	for (size_t i = 0; r >= 0 && i < last; i++) {
-		r = mount_clone(plan[i].from, plan[i].path, plan[i].attrs, -1);
+	/* The files of the processors, which most bases have. */
+	for (size_t i = fstat(cpus, &st) == 0 && s->shown == st.st_ino ? 3 : 0; r >= 0 && i < last; i++) {
+		r = plan[i].from == cpus ? mount_clone(cpus, plan[i].path, plan[i].attrs, -1) :
+					   mount_copy(plan[i].from, plan[i].path, plan[i].attrs);
 		if (r < 0)
 			break;
 		fds[m.n] = r;

@@ -291,6 +291,27 @@ static int add_system(struct build *b, unsigned which)
 	return add_overlay(b, b->img->dpkg, ROOT_DPKG, "ud", "dw", ROOT_DPKG);
 }
 
+/* As one mount, with /usr and the package database in it, which then move where they belong. -EINVAL: as in layer(). */
+static int add_tree(struct build *b)
+{
+	static const char *const parts[] = { "/usr", ROOT_DPKG };
+	int tree = mount_copy_tree(b->img->tree, b->blank->userns), r;
+
+	if (tree < 0)
+		return tree == -EINVAL ? tree : err_sys(b->e, ERR_UNSUPPORTED, tree, "image 'host': copy its mount");
+	r = overlay(b, tree, "u", "w"); /* keeps it as the first of ->layers */
+	r = r < 0 ? err_wrap(b->e, r, "image 'host'") : add(b, r, FRAME_MOUNT_DIR, "/");
+	if (r == 0)
+		r = add(b, TAKE_FD(b->root->layers[0]), FRAME_MOUNT_PARK, "");
+	for (size_t i = 0; r == 0 && i < (b->img->dpkg < 0 ? 1 : ARRAY_LEN(parts)); i++) {
+		int at = sys_openat(tree, parts[i] + 1, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+
+		r = at < 0 ? err_sys(b->e, ERR_INTERNAL, at, "open %s of image 'host'", parts[i]) :
+			     add(b, at, FRAME_MOUNT_DIR, parts[i]);
+	}
+	return r;
+}
+
 static int add_plain(struct build *b, int dirfd, const char *target)
 {
 	int mnt = layer(b, dirfd, "", target);
@@ -313,6 +334,7 @@ static int add_image(struct build *b)
 {
 	const struct image_host *host = b->img;
 	AUTO_CLOSE int dir = -1;
+	bool laid;
 	int r;
 
 	if (!strcmp(b->spec->image, SPEC_SCRATCH))
@@ -321,10 +343,14 @@ static int add_image(struct build *b)
 		r = dir = b->env->policy.image(b->env->policy.arg, b->spec->image, b->e);
 		return r < 0 ? r : add_overlay(b, dir, b->spec->image, "u", "w", "/");
 	}
+	laid = b->spec->flags & SPEC_SYSTEM_WRITABLE && !(b->spec->flags & SPEC_SYSTEM_LATER) && !b->env->rootless;
+	r = host->tree < 0 || laid ? -EINVAL : add_tree(b);
+	if (r != -EINVAL)
+		return r;
 	r = add_overlay(b, host->root, "image 'host'", "u", "w", "/");
 	if (r < 0)
 		return r;
-	if (b->spec->flags & SPEC_SYSTEM_WRITABLE && !(b->spec->flags & SPEC_SYSTEM_LATER) && !b->env->rootless)
+	if (laid)
 		return add_system(b, ROOT_SYSTEM_USR | ROOT_SYSTEM_DPKG);
 	r = add_plain(b, host->usr, "/usr");
 	return r < 0 || host->dpkg < 0 ? r : add_plain(b, host->dpkg, ROOT_DPKG);
@@ -485,7 +511,7 @@ static int park(struct build *b)
 		return 0;
 	/* Those there is no room for are closed with the rest: overlays have copies of their own. */
 	for (unsigned i = 0; rc == 0 && i < r->nlayers && r->setup.mounts.n + 1 < FRAME_MOUNTS_MAX; i++)
-		rc = add(b, TAKE_FD(r->layers[i]), FRAME_MOUNT_PARK, "");
+		rc = r->layers[i] < 0 ? 0 : add(b, TAKE_FD(r->layers[i]), FRAME_MOUNT_PARK, "");
 	if (rc == 0) {
 		int copy = sys_fcntl(r->premount.writable, F_DUPFD_CLOEXEC, 3);
 

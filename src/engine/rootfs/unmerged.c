@@ -48,13 +48,16 @@ static bool is_opaque(const struct unmerged *u, int dir)
 /* The folder @name of the folder @from. Anything else that has the name hides what is below. */
 static int look(const struct unmerged *u, const int *from, int n, const char *name, struct parts *ret)
 {
+	/* Not what the host mounts there (/usr). */
+	struct open_how how = { .flags = FOLDER, .resolve = RESOLVE_NO_XDEV };
+
 	ret->n = 0;
 	for (int i = 0; i < n; i++) {
-		int fd = sys_openat(from[i], name, FOLDER, 0);
+		int fd = sys_openat2(from[i], name, &how);
 
 		if (fd == -ENOENT)
 			continue;
-		if (fd == -ENOTDIR || fd == -ELOOP)
+		if (fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV)
 			break;
 		if (fd < 0)
 			return fd == -EACCES ? STAYS : fd;

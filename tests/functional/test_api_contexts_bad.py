@@ -310,3 +310,25 @@ def test_a_context_that_is_deleted_while_its_code_comes_gets_no_kernel(d, box, o
         d.delete(path(box, gone))
         raw.s.sendall(body)
         assert raw.head()[0] == REASONS["context_ended"].status
+
+
+FORGED = """
+import json, os, struct, time
+for n in range(1, 100):
+    for o in ({'type': 'reply', 'id': n, 'matches': []}, {'type': 'refused', 'id': n, 'message': 'not run'}):
+        text = json.dumps(o).encode()
+        os.write(201, struct.pack('<I', len(text)) + text)
+time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("stream", (False, True), ids=("object", "events"))
+def test_code_that_has_itself_refused_is_in_the_audit_log(d, box, c, stream):
+    if stream:
+        end = Stream(d, box, c, FORGED).all()[-1]
+        assert end[0] == "end" and end[1]["verdict"]["cause"] == "error" and "not run" in end[1]["verdict"]["detail"], end
+    else:
+        error(d.post(path(box, c, "execute"), {"code": FORGED}), 400, "invalid")
+    records = [json.loads(line) for line in open(d.data / "audit.log") if c in line]
+    assert [r["code"] for r in records if r["kind"] == "context.execute"] == ["kept = 7", FORGED]
+    assert records[-1]["verdict"]["cause"] == "error" and state(d, box, c) == "7"

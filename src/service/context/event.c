@@ -226,8 +226,8 @@ static void reply(struct context_task *t, const struct kernel_frame *f)
 	AUTO(buf_done) struct buf text = BUF_INIT(KIB);
 	struct json_span s = kernel_frame_get(f, "message");
 
-	t->end.cause = "ok";
 	if (kernel_frame_is(f, "type", "reply")) {
+		t->end.cause = "ok";
 		if (pick(t, f, keys, &t->reply) == 0)
 			return;
 		err_set(&t->fail, ERR_EXHAUSTED, -ENOMEM, "no memory for the answer");
@@ -236,6 +236,8 @@ static void reply(struct context_task *t, const struct kernel_frame *f)
 	if (json_span_is_text(s))
 		json_span_text(s, 200, &text);
 	err_set(&t->fail, ERR_INVALID, -EINVAL, "the context refuses that: %s", buf_str(&text));
+	t->end.cause = "error";
+	snprintf(t->end.detail, sizeof(t->end.detail), "%s", t->fail.msg);
 }
 
 /* What is not of the execution under way is dropped: threads print after their cell as well. */
@@ -246,7 +248,7 @@ void context_event(struct context *c, const struct kernel_frame *f)
 
 	if (!t || !kernel_frame_u64(f, "id", &id) || id != t->id)
 		return;
-	if (kernel_frame_is(f, "type", "refused") || kernel_frame_is(f, "type", "reply")) {
+	if (kernel_frame_is(f, "type", "refused") || (kernel_frame_is(f, "type", "reply") && t->kind != TASK_EXECUTE)) {
 		reply(t, f);
 		task_end(t);
 		tasks_go(c);

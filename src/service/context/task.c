@@ -141,7 +141,8 @@ void task_end(struct context_task *t)
 		t->end.wall_ms = (now - t->began_ns) / 1000000ULL;
 	if (t->timed_out && t->end.has_limit)
 		t->end.peak = t->end.wall_ms;
-	if (t->kind == TASK_EXECUTE && t->began_ns && !t->fail.msg[0])
+	/* Also where the kernel has refused it: code that runs can say so, too, and must not stay out of the audit log. */
+	if (t->kind == TASK_EXECUTE && t->began_ns)
 		note_end(t);
 	turn_after(c->sandbox->service->turn, &t->wait, on_told, t);
 	context_arm(c);

@@ -108,6 +108,12 @@ def rss(pid):
     return int(re.search(r"VmRSS:\s+(\d+) kB", text).group(1)) * 1024
 
 
+def cpu(pid):
+    """Seconds of the processor that it has used."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Raw:
     """A connection on which a request was sent and whose answer is read by hand, or not at all."""
 

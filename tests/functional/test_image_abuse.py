@@ -85,6 +85,16 @@ def test_a_small_dockerfile_that_asks_for_much_work(d, text):  # noqa: F811
     assert time.monotonic() - begun < 5
 
 
+def test_arguments_are_compared_with_those_of_a_large_dockerfile_once(d):  # noqa: F811
+    """Nobody else is served meanwhile. Counted as time of the processor, which does not depend on what else runs."""
+    def spent(**kw):
+        before = api.cpu(d.children()["api"])
+        last = build(d, "FROM test:1\n" + ("ARG" + " a" * 120 + "\n") * 4000, {"x": b""}, **kw)[-1]
+        assert last["type"] == "done", last
+        return api.cpu(d.children()["api"]) - before
+    assert spent(args={f"a{n}": "x" for n in range(512)}) < 3 * spent() + 0.3
+
+
 def test_a_configuration_that_grows_is_refused(d):  # noqa: F811
     was = memory(d)
     r = build(d, "FROM test:1\nENV A=" + "a" * 60000 + "\nENV B=" + "$A" * 16 + "\n" + "".join(f"LABEL l{n}=$B\n" for n in range(400)), tags=["x"])

@@ -1,5 +1,6 @@
 /* Starts and ends a build, and reports its events. */
 #include "base/base.h"
+#include "base/map.h"
 #include "base/sha256.h"
 #include "service/file/file.h"
 #include "service/image/assemble.h"
@@ -196,23 +197,37 @@ void build_read(struct build *b)
 
 /* --- the context --- */
 
+/* The names that the ARGs of the Dockerfile have. 512 arguments times each of up to half a million names takes seconds. */
+static int arg_names(const struct dockerfile *file, struct map *ret)
+{
+	int r = map_init(ret);
+
+	for (size_t i = 0; r == 0 && i < file->n; i++) {
+		const struct instruction *in = &file->at[i];
+
+		for (size_t k = 0; r == 0 && in->kind == DOCKER_ARG && k < in->args.n; k++) {
+			AUTO_FREE char *name = strndup(in->args.at[k], strcspn(in->args.at[k], "="));
+
+			r = name ? map_put(ret, name, ret) : -ENOMEM;
+		}
+	}
+	return r;
+}
+
 static void warn_args(struct build *b)
 {
+	const json_t *args = json_object_get(b->request, "args");
+	struct map names = { 0 };
 	const char *name;
 	json_t *v;
 
-	json_object_foreach(json_object_get(b->request, "args"), name, v)
-	{
-		bool used = false;
-
-		(void)v;
-		for (size_t i = 0; i < b->file->n && !used; i++)
-			for (size_t k = 0; b->file->at[i].kind == DOCKER_ARG && k < b->file->at[i].args.n; k++)
-				used |= !strncmp(b->file->at[i].args.at[k], name, strlen(name)) &&
-					strchr("=", b->file->at[i].args.at[k][strlen(name)]);
-		if (!used)
-			build_warn(b, 0, "--build-arg %s: no ARG of the Dockerfile has this name", name);
-	}
+	if (json_object_size(args) && arg_names(b->file, &names) == 0)
+		json_object_foreach((json_t *)(uintptr_t)args, name, v)
+		{
+			if (!map_get(&names, name))
+				build_warn(b, 0, "--build-arg %s: no ARG of the Dockerfile has this name", name);
+		}
+	map_done(&names);
 }
 
 static void on_context(void *arg, int r, json_t *result, const struct err *e)

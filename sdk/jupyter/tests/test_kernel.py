@@ -1,4 +1,5 @@
 """A context behind Jupyter's protocol: jupyter-kernel-test's cases, and what they do not ask."""
+import os
 import subprocess
 import sys
 import time
@@ -85,3 +86,28 @@ def test_an_interrupt_keeps_variables_and_the_end_deletes_the_sandbox(client):
         kc.stop_channels()
         km.shutdown_kernel()
     assert {s.id for s in client.sandboxes.list()} == before
+
+
+def install(tmp_path, *args):
+    return subprocess.run([sys.executable, "-m", "cloche_jupyter", "install", "--prefix", tmp_path, *args], capture_output=True,
+                          text=True, check=False)
+
+
+def test_each_language_of_the_readme_can_be_installed(tmp_path):
+    for language in ("python", "javascript", "typescript", "shell", "r"):
+        done = install(tmp_path, "--language", language)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "share/jupyter/kernels" / f"cloche-{language}" / "kernel.json").exists()
+
+
+def test_options_that_are_no_json_say_how_they_are_written(tmp_path):
+    for text in ("{memory: 1G}", '["memory"]'):
+        done = install(tmp_path, "--options", text)
+        assert done.returncode == 2 and '{"memory": "1G"}' in done.stderr and "loads" not in done.stderr, done.stderr
+
+
+def test_a_kernel_that_cannot_start_says_why_in_one_line(tmp_path, environ):
+    assert install(tmp_path, "--options", '{"image": "none:1"}').returncode == 0
+    done = subprocess.run([sys.executable, "-m", "cloche_jupyter", "-f", tmp_path / "c.json"], capture_output=True, text=True, check=False,
+                          timeout=60, env={**os.environ, "CLOCHE_KERNEL_OPTIONS": '{"image": "none:1"}'})
+    assert done.returncode == 1 and "cannot start the kernel: no image 'none:1'" in done.stderr and "Traceback" not in done.stderr

@@ -17,6 +17,7 @@ LANGUAGES: Dict[str, Dict[str, str]] = {
     "javascript": {"name": "javascript", "version": "ES2022", "mimetype": "text/javascript", "file_extension": ".js"},
     "typescript": {"name": "typescript", "version": "5", "mimetype": "application/typescript", "file_extension": ".ts"},
     "shell": {"name": "bash", "version": "5", "mimetype": "text/x-sh", "file_extension": ".sh"},
+    "r": {"name": "R", "version": "4", "mimetype": "text/x-r-source", "file_extension": ".r"},
 }
 HISTORY_MAX = 1000  # what a context keeps
 

@@ -43,6 +43,11 @@ int network_want_rule(struct network_want *w, const char *text, struct err *e)
 		rc = err_set(e, ERR_INVALID, -EINVAL, "'%.60s': `cloche run` does not terminate TLS", text);
 		err_remedy(e, "use a daemon: `cloche create --allow %.60s`", text);
 	}
+	if (rc == 0 && r.kind == NET_RULE_NAME && !strcmp(r.name, "localhost")) {
+		rc = err_set(e, ERR_INVALID, -EINVAL, "'%.60s': inside, localhost is the sandbox itself", text);
+		err_remedy(e, "for a server of this host give it a name: --host NAME=127.0.0.1 --allow NAME:PORT "
+			      "--allow-private 127.0.0.1:PORT");
+	}
 	if (rc == 0 && w->rules == NETWORK_LIST)
 		rc = full(e);
 	if (rc == 0)

@@ -47,6 +47,7 @@ WRONG = {
     "network unknown": ["--network", "some", "--", "true"],
     "rule with a scheme": ["--allow", "https://example.test", "--", "true"],
     "rule of a set": ["--allow", "@packages", "--", "true"],
+    "rule of the sandbox itself": ["--allow", "localhost:8000", "--", "true"],
     "address spelled oddly": ["--allow", "0x7f000001", "--", "true"],
     "private name": ["--network", "open", "--allow-private", "example.test", "--", "true"],
     "host without an address": ["--network", "open", "--host", "example.test", "--", "true"],
@@ -118,7 +119,8 @@ def test_with_json_the_error_is_an_object_too(name):
                                         (["--url", "http://127.0.0.1:1", "ls"], "options follow a command"),
                                         (["run", "--memory", "512MB", "true"], "without the B"),
                                         (["run", "-v", "/tmp:/x", "true"], "--mount SRC:DST"), (["run", "--gpus", "all", "true"], "did you mean --gpu?"),
-                                        (["run", "-p", "80:80", "true"], "cloche port-forward"), (["create", "-v", "/tmp:/x"], "--mount SRC:DST")])
+                                        (["run", "-p", "80:80", "true"], "cloche port-forward"), (["create", "-v", "/tmp:/x"], "--mount SRC:DST"),
+                                        (["run", "--allow", "localhost:8000", "true"], "--host NAME=127.0.0.1 --allow NAME:PORT")])
 def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(args, near):
     p = subprocess.run([CLOCHE, *args], capture_output=True, text=True, check=False, timeout=30)
     assert p.returncode == 125 and near in p.stderr and p.stderr.count("\n") == 1, p

@@ -183,6 +183,11 @@ static int check_rule(const struct net_conf *c, const char *text, struct err *e)
 	struct net_rule r;
 	int n = net_rule_parse(text, &r, e);
 
+	if (n == 0 && r.kind == NET_RULE_NAME && !strcmp(r.name, "localhost")) {
+		err_set(e, ERR_INVALID, -EINVAL, "network: '%.80s': inside, localhost is the sandbox itself", text);
+		err_remedy(e, "leave the rule out; docs/network.md says how to reach a server of the daemon's host");
+		return -EINVAL;
+	}
 	if (n < 0 || !is_private(&r, &what) || net_conf_private(c, &r))
 		return n;
 	err_set(e, WHY_HOST_FORBIDS, -EPERM, "network: '%.80s' is %s, which no sandbox may reach", text, what);

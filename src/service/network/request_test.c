@@ -132,6 +132,8 @@ TEST(only_what_the_administrator_lets_be_is_let)
 		{ "{\"allow\":[\"127.0.0.1:80\"]}", -EPERM, ERR_DENIED },
 		{ "{\"allow\":[\"[fd00:ec2::254]:80\"]}", -EPERM, ERR_DENIED },
 		{ "{\"allow\":[\"[::1]:80\"]}", -EPERM, ERR_DENIED },
+		{ "{\"allow\":[\"localhost:8000\"]}", -EINVAL, ERR_INVALID },
+		{ "{\"allow\":[\"localhost.example:8000\"]}", 0, 0 },
 	};
 
 	conf(lines);

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from api import d, error, nothing_is_left_behind  # noqa: F401
+from net_site import WHEEL, wheel
 from test_api_contexts import Stream, make, path, run, text
 
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3], [4, 5, 6], label='up')\nplt.title('T')\nplt.show()\n"
@@ -158,3 +159,14 @@ def test_contexts_are_apart_and_code_is_a_text(d, box):
     for code in ({"language": "python"}, 7, None, ["1"]):
         error(d.post(path(box, c, "execute"), {"code": code}), 400, "invalid")
     assert run(d, box, c, "    a = 1\n    a")["results"][0]["mime"]["text/plain"] == "1"
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_a_package_that_pip_installs_can_be_imported_in_the_next_cell(d, user):
+    b = d.create(memory="512M", user=user)["id"]
+    assert d.put(f"/v1/sandboxes/{b}/files?path={WHEEL}", wheel()).status == 200
+    assert run(d, b, "python", "import cloche_sample")["error"]["name"] == "ModuleNotFoundError"
+    done = run(d, b, "python", f"%pip install --no-index ./{WHEEL}")
+    assert "Successfully installed" in done["stdout"] and done["error"] is None, done
+    assert run(d, b, "python", "import cloche_sample")["error"] is None
+    assert d.delete(f"/v1/sandboxes/{b}").status == 204

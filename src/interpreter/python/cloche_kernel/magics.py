@@ -96,12 +96,12 @@ def _shell():
     return shell if os.path.exists(shell) else "/bin/sh"
 
 
-def run(kernel, argv, write, input=None, merged=True):
+def run(kernel, argv, write, input=None, merged=True, env=None):
     """Runs a program and passes on what it prints while it prints it. Its exit code. An interrupt ends its processes."""
     import codecs
     import select
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL if input is None else subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT if merged else None, start_new_session=True)
+                               stderr=subprocess.STDOUT if merged else None, start_new_session=True, env=env)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     data = memoryview(input.encode("utf-8")) if input is not None else None
     try:
@@ -208,9 +208,15 @@ def _pip(kernel, rest):
     words = shlex.split(expand(kernel, rest))
     if words[:1] == ["uninstall"] and not {"-y", "--yes"} & set(words):
         words.append("-y")  # there is no one to ask
-    code = run(kernel, [sys.executable, "-m", "pip", "--disable-pip-version-check"] + words, _to_stdout)
+    # Debian's pip refuses to install beside Debian's packages, which is for machines that apt upgrades.
+    env = {"PIP_BREAK_SYSTEM_PACKAGES": "1", **os.environ}
+    code = run(kernel, [sys.executable, "-m", "pip", "--disable-pip-version-check"] + words, _to_stdout, env=env)
     kernel.cells["_exit_code"] = code
     import importlib
+    import site
+    folder = site.getusersitepackages()
+    if site.ENABLE_USER_SITE and folder not in sys.path and os.path.isdir(folder):
+        site.addsitedir(folder)  # it did not exist when the interpreter started
     importlib.invalidate_caches()
     if code:
         sys.stderr.write("%%pip %s failed with exit code %d\n" % (words[0] if words else "", code))

@@ -187,6 +187,7 @@ static int add_tmpfs(json_t *body, const char *arg, struct err *e)
 static int add_mount(json_t *body, const char *arg, struct err *e)
 {
 	const char *dst = strchr(arg, ':'), *opt;
+	char src[PATH_MAX], real[PATH_MAX];
 	json_t *one;
 
 	if (!dst || dst == arg || dst[1] != '/')
@@ -194,7 +195,11 @@ static int add_mount(json_t *body, const char *arg, struct err *e)
 	opt = strchr(dst + 1, ':');
 	if (opt && strcmp(opt, ":ro") && strcmp(opt, ":rw"))
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': only :ro or :rw may follow", arg);
-	one = json_pack("{s:s%, s:s%, s:b}", "source", arg, (size_t)(dst - arg), "target", dst + 1,
+	if ((size_t)snprintf(src, sizeof(src), "%.*s", (int)(dst - arg), arg) >= sizeof(src))
+		return err_set(e, ERR_INVALID, -ENAMETOOLONG, "source: the path is too long");
+	if (src[0] != '/' && !realpath(src, real)) /* as `cloche run` without a daemon has it */
+		return err_sys(e, ERR_NOT_FOUND, -errno, "source '%.200s'", src);
+	one = json_pack("{s:s, s:s%, s:b}", "source", src[0] == '/' ? src : real, "target", dst + 1,
 			opt ? (size_t)(opt - dst - 1) : strlen(dst + 1), "read_only", opt && !strcmp(opt, ":ro"));
 	if (!one || json_array_append_new(list_of(body, "mounts"), one) < 0)
 		return err_set(e, ERR_INVALID, -EINVAL, "'%.60s': not UTF-8", arg);

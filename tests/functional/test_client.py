@@ -34,6 +34,14 @@ def test_create_takes_no_image_and_no_command(daemon):
     assert "did you mean --memory?" in host.one_line(daemon.cli("create", "ubuntu", "--memroy", "1G"))
 
 
+def test_a_relative_source_of_a_mount_is_below_the_callers_folder(daemon, tmp_path):
+    (tmp_path / "project").mkdir()
+    for source in ("project", "./project"):
+        said = host.one_line(daemon.cli("create", "--mount", f"{source}:/work", cwd=tmp_path))
+        assert f"mount source '{tmp_path}/project': not below a folder that tenant" in said, said
+    assert "source './none': No such file" in host.one_line(daemon.cli("create", "--mount", "./none:/work", cwd=tmp_path))
+
+
 def test_diff_says_where_names_are_listed(daemon):
     assert "`cloche checkpoint ls` checkpoints" in host.one_line(daemon.cli("diff", "none"))
 

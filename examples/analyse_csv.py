@@ -16,6 +16,8 @@ print(f"{len(table)} rows, {table[VALUE].isna().sum()} without a value")
 summary
 """
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 file, group, value = sys.argv[1:]
 with Cloche() as client, client.sandboxes.create(memory="1G", timeout="1h") as sandbox:
     sandbox.files.upload(file, "data.csv")

@@ -31,5 +31,7 @@ def ask(question, tools, max_turns=30):
     raise SystemExit(f"no answer after {max_turns} turns")
 
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 with Cloche() as client, client.sandboxes.create(timeout="1h") as sandbox:
     print(ask(sys.argv[1], Tools(sandbox)))

@@ -34,6 +34,8 @@ with Cloche() as client, client.sandboxes.create(**LIMITS) as base:
         base.exec(options.setup, cwd="repository", timeout="10m")
     listed = base.exec("find . -name 'test_*.py' | sed 's|^./||' | sort", cwd="repository")
     files = listed.stdout.split()
+    if not files:
+        sys.exit(f"no file test_*.py in {options.folder}")
     ready = base.checkpoint("ready")
     failed = 0
     try:

@@ -41,6 +41,8 @@ def rule(url):
 
 
 urls = sys.argv[1:]
+if not urls:
+    sys.exit(__doc__)
 network = {"mode": "allow", "allow": sorted({rule(u) for u in urls}), "budget": {"bytes_in": "50M", "requests_per_minute": 60}}
 with Cloche() as client, client.sandboxes.create(network=network, timeout="1h") as sandbox:
     sandbox.files.write("scraper.py", SCRAPER)

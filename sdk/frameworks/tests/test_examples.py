@@ -35,6 +35,16 @@ def test_every_example_is_short_and_has_a_test_and_a_line_in_the_readme():
         assert f"'{name}'" in tests and f"]({name})" in readme, name
 
 
+@pytest.mark.parametrize("name", ["analyse_csv.py", "anthropic_agent.py", "openai_agent.py", "scrape.py"])
+def test_without_its_arguments_a_program_says_how_it_is_called(name):
+    done = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and f"examples/{name} " in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_repository_without_tests_is_said(run, tmp_path):
+    run("evaluate_repository.py", tmp_path, code=1)
+
+
 CALLS = (
     [("write_file", {"path": "count.py", "content": "print(sum(1 for n in range(2, 100) if all(n % d for d in range(2, n))))\n"})],
     [("run_command", {"command": "python3 count.py"}), ("read_file", {"path": "/no/such"})],

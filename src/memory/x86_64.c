@@ -141,9 +141,23 @@ static bool ends_when_stopped(uint64_t call)
 	}
 }
 
+/* Of a wait with a time limit it is not known how much is left, and a program that sets one looks at the clock. */
+static bool waits_for_ever(const uint64_t *regs)
+{
+	switch (regs[ORIG_RAX]) {
+	case SYS_epoll_wait:
+	case SYS_epoll_pwait:
+		return (int)regs[R10] < 0;
+	case SYS_epoll_pwait2:
+		return !regs[R10];
+	default:
+		return false;
+	}
+}
+
 void arch_again(uint64_t *regs)
 {
-	if ((long)regs[RAX] != -EINTR || !ends_when_stopped(regs[ORIG_RAX]))
+	if ((long)regs[RAX] != -EINTR || !(ends_when_stopped(regs[ORIG_RAX]) || waits_for_ever(regs)))
 		return;
 	regs[RAX] = regs[ORIG_RAX];
 	regs[RIP] -= 2; /* the system call instruction */

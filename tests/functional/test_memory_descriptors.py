@@ -91,6 +91,23 @@ print(mine, e.poll(30) == [(s, 1)], e.poll(0) == [(s, 1)])
 end(p)
 """, "True True True")
 
+# A stop ends epoll_wait() with EINTR, which Python would not show.
+EPOLL_WAITS = ("""
+e, (r, w), (told, tell) = select.epoll(), os.pipe(), os.pipe()
+e.register(r, select.EPOLLIN)
+def waits(call, *more):
+    def work():
+        n = getattr(libc, call)(e.fileno(), room, 1, *more)
+        os.write(tell, b"%s %d %d;" % (call.encode(), n, ctypes.get_errno() if n < 0 else 0))
+    return work
+room = ctypes.create_string_buffer(12)
+all = [asleep(child(after=waits("epoll_wait", -1))), asleep(child(after=waits("epoll_pwait", -1, None)))]
+gate()
+os.write(w, b"x")
+for p in all: os.waitpid(p, 0)
+print(sorted(os.read(told, 99).split(b";")))
+""", "[b'', b'epoll_pwait 1 0', b'epoll_wait 1 0']")
+
 EPOLL_PIDFD = ("""
 p = child()
 f = os.pidfd_open(p)
@@ -160,7 +177,7 @@ print(len([l for l in open(f"/proc/self/fdinfo/{i}") if l.startswith("inotify")]
 GROUPS = {
     "timers": {"day": TIMER_DAY},
     "inotify": {"inotify": INOTIFY, "many": INOTIFY_MANY},
-    "epoll": {"numbers": EPOLL_NUMBERS, "data": EPOLL_DATA, "told": EPOLL_TOLD, "news": EPOLL_NEWS, "shared": EPOLL_SHARED, "pidfd": EPOLL_PIDFD},
+    "epoll": {"numbers": EPOLL_NUMBERS, "data": EPOLL_DATA, "told": EPOLL_TOLD, "news": EPOLL_NEWS, "shared": EPOLL_SHARED, "pidfd": EPOLL_PIDFD, "waits": EPOLL_WAITS},
     "signals": {"owners": OWNERS},
 }
 

@@ -225,10 +225,20 @@ news = os.read(i, 999)
 print(fails(os.read, i, 9), [hex(struct.unpack_from("iI", news, at)[1]) for at in range(0, len(news), 16)], struct.unpack_from("i", news)[0] == w)
 """, "EAGAIN ['0x2', '0x8', '0x400', '0x8000'] True")
 
+# Numbers of processes that have ended are not used again at once.
+NUMBERS = ("""
+for _ in range(50): end(child())
+last = child()
+gate()
+new = [child() for _ in range(3)]
+print(all(p > last for p in new), len(set(new)))
+end(last, *new)
+""", "True 3")
+
 GROUPS = {
     "descriptors": {"links": LINKS, "ended processes": ENDED, "leases": LEASES, "closed end": CLOSED_END, "namespaces": NAMESPACES,
                     "hung up": HUNG_UP, "watched": WATCHED},
-    "processes": {"shared tables": SHARED_TABLES, "terminal": TERMINAL, "guards": GUARDS, "own files": OWN_FILES, "run only": RUN_ONLY},
+    "processes": {"shared tables": SHARED_TABLES, "terminal": TERMINAL, "guards": GUARDS, "own files": OWN_FILES, "numbers": NUMBERS, "run only": RUN_ONLY},
 }
 
 

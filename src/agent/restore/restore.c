@@ -323,6 +323,7 @@ static int run(struct restore *r, struct err *e)
 	x = restore_sysv_settle(r, e);
 	if (x < 0)
 		return x;
+	restore_number_next(r);
 	next_phase(r, 3);
 	end_placeholders(r);
 	x = restore_finish(r, &which, &what);

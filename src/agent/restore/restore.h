@@ -173,6 +173,11 @@ int restore_externals(struct restore *r, struct err *e);
 int restore_plan(struct restore *r, struct err *e);
 int restore_spawn(struct restore *r, uint32_t creator, bool early, uint32_t *ret_failed);
 /*
+ * Lets new processes have numbers behind those of the image, as in the source. Otherwise the kernel would begin with the lowest ones
+ * that are free: a program that compares the ids of ended and new processes would find the same again.
+ */
+void restore_number_next(const struct restore *r);
+/*
  * Whether other processes share its descriptor table. The agent's descriptors in it are closed when all of them are
  * done.
  */

@@ -107,3 +107,16 @@ int restore_spawn(struct restore *r, uint32_t creator, bool early, uint32_t *ret
 	}
 	return 0;
 }
+
+void restore_number_next(const struct restore *r)
+{
+	uint32_t last = 0;
+	char text[16];
+
+	for (uint32_t i = 0; i < r->m.n[MEM_S_PROC]; i++)
+		last = r->m.proc[i].pid > last ? r->m.proc[i].pid : last;
+	for (uint32_t i = 0; i < r->m.n[MEM_S_THREAD]; i++)
+		last = r->m.thread[i].tid > last ? r->m.thread[i].tid : last;
+	snprintf(text, sizeof(text), "%u", last);
+	(void)fd_put(r->agent->sysctl, "ns_last_pid", text);
+}

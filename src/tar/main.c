@@ -35,40 +35,10 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #define PATIENCE_MS 60000
-
-void tar_skip(struct tar_result *r, const char *name, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (r->skipped < TAR_SKIPPED_NAMED) {
-		struct tar_skipped *s = &r->named[r->skipped];
-
-		s->name = strndup(name, FILE_PATH_MAX);
-		va_start(ap, fmt);
-		vsnprintf(s->why, sizeof(s->why), fmt, ap);
-		va_end(ap);
-	}
-	r->skipped++;
-}
-
-bool tar_name_ok(const char *name)
-{
-	if (!*name || *name == '/')
-		return false;
-	for (const char *p = name; *p; p += *p == '/') {
-		size_t n = strcspn(p, "/");
-
-		if (n == 2 && !memcmp(p, "..", 2))
-			return false;
-		p += n;
-	}
-	return true;
-}
 
 static int say(const struct tar_result *r, int failed, const struct err *e)
 {

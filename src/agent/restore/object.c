@@ -12,7 +12,6 @@
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -32,14 +31,6 @@
 #ifndef TFD_IOC_SET_TICKS
 #define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
 #endif
-
-int restore_high(const struct restore *r, int fd)
-{
-	int high = sys_fcntl(fd, F_DUPFD_CLOEXEC, r->base);
-
-	fd_close(fd);
-	return high;
-}
 
 /* A number below /proc: what is behind it exists only when the processes do. */
 bool restore_is_own(const struct restore *r, const struct mem_object *o)
@@ -302,26 +293,6 @@ static int make_inotify(struct restore *r, uint32_t i)
 		return x;
 	}
 	return put(r, i, fd);
-}
-
-int restore_runs(struct restore *r, struct mem_range range, int to)
-{
-	for (uint32_t i = 0; i < range.n; i++) {
-		const struct mem_run *run = &r->m.run[range.first + i];
-		off_t from = (off_t)run->off;
-		uint64_t left = run->len;
-
-		if (lseek(to, (off_t)run->start, SEEK_SET) < 0)
-			return -errno;
-		while (left) {
-			ssize_t n = sendfile(to, r->pages[run->file], &from, left);
-
-			if (n <= 0)
-				return n < 0 ? -errno : -EIO;
-			left -= (uint64_t)n;
-		}
-	}
-	return 0;
 }
 
 /* A memfd, or what is shared and has no file. Several descriptions of one have the same ->pair. */

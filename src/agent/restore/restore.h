@@ -150,7 +150,7 @@ bool restore_is_own(const struct restore *r, const struct mem_object *o); /* whe
 int restore_nodes(struct restore *r, struct err *e);
 int restore_settle(struct restore *r, struct err *e);
 int restore_dress(struct restore *r, uint32_t node, int fd); /* sets owner, mode and times of a memfd */
-int restore_runs(struct restore *r, struct mem_range range, int to); /* object.c: writes the content of a file */
+int restore_runs(struct restore *r, struct mem_range range, int to); /* fd.c: writes the content of a file */
 /* open.c: runs @fn in a child that has our memory and descriptors, and waits for it. */
 int restore_as_user(int (*fn)(void *), void *arg);
 /* sysv.c: System V objects; when every process has attached what it had, their owners and modes. */

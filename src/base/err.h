@@ -55,6 +55,21 @@ void err_remedy(struct err *e, const char *fmt, ...) __attribute__((format(print
 /* err_set(), and then err_remedy() with @remedy as it is: for the many that say both. */
 int err_advise(struct err *e, unsigned what, int r, const char *remedy, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
+#ifdef __clang_analyzer__
+/* Of these functions clang's static analyzer, which reads one file at a time, knows only this: what they return is @r, and below 0. */
+#define ERR_RETURNS(f, e, what, r, ...)                                                                                \
+	({                                                                                                             \
+		const int err_r_ = (r);                                                                                \
+		(void)(f)(e, what, err_r_, __VA_ARGS__);                                                               \
+		if (err_r_ >= 0)                                                                                       \
+			__builtin_unreachable();                                                                       \
+		err_r_;                                                                                                \
+	})
+#define err_set(e, what, r, ...) ERR_RETURNS(err_set, e, what, r, __VA_ARGS__)
+#define err_sys(e, what, r, ...) ERR_RETURNS(err_sys, e, what, r, __VA_ARGS__)
+#define err_advise(e, what, r, ...) ERR_RETURNS(err_advise, e, what, r, __VA_ARGS__)
+#define err_wrap(e, r, ...) ((void)err_wrap(e, r, __VA_ARGS__), (r))
+#endif
 
 /*
  * For an error, and the texts beside it, that another process has sent: whether it is valid. Its texts are terminated, and what is

@@ -358,7 +358,8 @@ static bool same_parameter(const char *p, size_t n, const char *field)
 		if (!want)
 			return false;
 		if (want == '%') {
-			want = (char)(digit(field[1]) << 4 | digit(field[2]));
+			want = (char)((unsigned)digit(field[1]) << 4 |
+				      (unsigned)digit(field[2])); /* encoded() writes no others */
 			field += 2;
 		}
 		if (got != want)

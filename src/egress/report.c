@@ -82,6 +82,7 @@ static void drop_oldest(struct sandbox *b)
 		if ((*at)->at < (*oldest)->at)
 			oldest = at;
 	f = *oldest;
+	assert(f); /* there are FOLDED of them */
 	tell_folded(b, f);
 	*oldest = f->next;
 	b->fold->n--;

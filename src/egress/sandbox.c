@@ -364,7 +364,7 @@ int sandbox_put(struct egress *g, const struct egress_sandbox *want, int *fds, s
 		r = -ENOMEM;
 	if (r == 0 && nfds)
 		r = take_sockets(b, fds);
-	if (r < 0) {
+	if (r) {
 		tree_put(g, tree);
 		policy_free(policy);
 		inject_unref(inject);

@@ -659,7 +659,7 @@ static void begin(struct stream *s)
 
 bool stream_accept(struct sandbox *b)
 {
-	struct sockaddr_in6 peer, to;
+	struct sockaddr_in6 peer = { 0 }, to = { 0 };
 	socklen_t len = sizeof(peer);
 	int fd = accept4(b->tcp.fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	struct stream *s;

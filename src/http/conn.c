@@ -221,7 +221,10 @@ static bool finish_request(struct conn *c)
 {
 	struct http_req *q = c->req;
 
-	if (c->state != CONN_REQ || q->res != RES_ENDED || q->tell_gone)
+	if (c->state != CONN_REQ)
+		return false;
+	assert(q);
+	if (q->res != RES_ENDED || q->tell_gone)
 		return false;
 	if (!q->keep || c->server->draining) {
 		conn_stop(c);

@@ -142,7 +142,7 @@ int file_root(struct dump *d, struct err *e)
 
 	if (r == 0 && fstat(d->root, &st) < 0)
 		r = -errno;
-	if (r < 0)
+	if (r)
 		return err_sys(e, r == -EOPNOTSUPP ? ERR_UNSUPPORTED : ERR_INTERNAL, r, "the sandbox's root");
 	d->root_dev = st.st_dev;
 	d->root_ino = st.st_ino;

@@ -52,7 +52,7 @@ static int set_mask(const struct thread *t, uint64_t mask)
 /* Runs until the next stop at a system call (@want 0) or the stop that cloche-dump asked for. */
 static int run_to(const struct thread *t, int want)
 {
-	int status, sig = 0, r;
+	int status = 0, sig = 0, r;
 
 	for (unsigned i = 0; i < STOPS_MAX; i++) {
 		r = (int)sys_ptrace(PTRACE_SYSCALL, t->host, 0, (void *)(uintptr_t)sig);

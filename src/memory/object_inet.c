@@ -320,7 +320,7 @@ static int let_flow(struct dump *d, struct object *a, struct object *b, struct e
 static int link_pair(struct dump *d, uint32_t at, uint32_t other, struct err *e)
 {
 	struct object *a = &d->object[at], *b = &d->object[other];
-	struct end here;
+	struct end here = { 0 };
 	int r = has_come(a, b) ? 0 : let_flow(d, a, b, e);
 
 	if (r < 0)

@@ -193,7 +193,7 @@ int object_unix(struct opened *x, struct err *e)
 	struct socket *s = x->o->socket;
 	struct pollfd p = { .fd = x->o->fd, .events = POLLPRI };
 	const struct external *ext;
-	struct unix_info info;
+	struct unix_info info = { 0 };
 	int r = ask_unix(x->f.st.st_ino, &info);
 
 	if (r < 0)

@@ -177,10 +177,10 @@ static int read_queue(int index, size_t max, struct buf *out, struct err *e)
 
 static int read_all(struct buf *out, struct err *e)
 {
-	struct shm_info shm;
-	struct seminfo sem;
-	struct msginfo msg, limits;
-	/* Each returns the highest index in use. */
+	struct shm_info shm = { 0 };
+	struct seminfo sem = { 0 };
+	struct msginfo msg = { 0 }, limits = { 0 };
+	/* Each returns the highest index in use, or fails and fills in nothing. */
 	int shms = shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&shm),
 	    sems = semctl(0, 0, SEM_INFO, (union value){ .info = &sem });
 	int msgs = msgctl(0, MSG_INFO, (struct msqid_ds *)(void *)&msg), r = 0;

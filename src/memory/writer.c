@@ -212,8 +212,11 @@ int writer_new(struct writer **ret, struct err *e)
 	if (!w)
 		return err_set(e, ERR_INTERNAL, -ENOMEM, "no memory");
 	data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (data == MAP_FAILED)
-		return err_sys(e, ERR_INTERNAL, -errno, "memory for pages");
+	if (data == MAP_FAILED) {
+		r = err_sys(e, ERR_INTERNAL, -errno, "memory for pages");
+		free(w);
+		return r;
+	}
 	madvise(data, size, MADV_HUGEPAGE); /* only a hint; a failure is harmless */
 	/* Aligns the buffers to huge pages. */
 	w->data = (uint8_t *)data + (-(uintptr_t)data & (WRITER_BUFFER - 1));

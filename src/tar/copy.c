@@ -170,8 +170,8 @@ static int chown_find(struct copy *c, struct err *e)
 	const char *text = c->spec.chown, *colon = strchr(text, ':');
 	size_t n = colon ? (size_t)(colon - text) : strlen(text);
 	struct account_files files;
-	struct account is;
-	bool about_group;
+	struct account is = { 0 };
+	bool about_group = false;
 	int r;
 
 	c->chown = true;

@@ -89,28 +89,26 @@ static int set(struct copy_spec *s, const char *key, const char *value, struct e
 int copy_spec_read(int fd, struct copy_spec *ret, struct err *e)
 {
 	AUTO(buf_done) struct buf b = BUF_INIT(COPY_SPEC_MAX);
-	struct copy_spec s = { 0 };
 	const char *p, *end;
 	int r = read_all(fd, &b, e);
 
 	if (r < 0)
 		return r;
+	*ret = (struct copy_spec){ 0 };
 	/* The buffer has a NUL behind its end. */
 	for (p = buf_str(&b), end = p + b.len; r == 0 && p < end;) {
 		const char *value = p + strlen(p) + 1;
 
 		if (value >= end)
 			return err_set(e, ERR_INTERNAL, -EINVAL, "a key without a value");
-		r = set(&s, p, value, e);
+		r = set(ret, p, value, e);
 		p = value + strlen(value) + 1;
 	}
-	if (r == 0 && !s.under)
-		r = text(&s.under, "/");
+	if (r == 0 && !ret->under)
+		r = text(&ret->under, "/");
 	if (r == -ENOMEM)
 		return err_set(e, ERR_EXHAUSTED, r, "out of memory");
-	if (r == 0 && (s.content.n != s.here.n || (!s.sources.n && !s.here.n && !s.mkdir)))
+	if (r == 0 && (ret->content.n != ret->here.n || (!ret->sources.n && !ret->here.n && !ret->mkdir)))
 		return err_set(e, ERR_INTERNAL, -EINVAL, "nothing is to be copied");
-	if (r == 0)
-		*ret = s;
 	return r;
 }

@@ -35,4 +35,5 @@ struct copy_spec {
 	uint32_t mode;
 };
 
+/* It lives as long as the process, whose only work it is: after an error, *ret is what was read until then. */
 int copy_spec_read(int fd, struct copy_spec *ret, struct err *e);

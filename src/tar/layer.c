@@ -156,7 +156,7 @@ static int put(struct layer *x, struct archive_entry *n, struct err *e)
 
 	if (r == 0 && to)
 		r = clean(to, link, e);
-	if (r < 0)
+	if (r)
 		return r;
 	t.mode = to ? S_IFREG : (uint32_t)archive_entry_mode(n);
 	if (tar_is_mounted(path) || (to && tar_is_mounted(link))) {

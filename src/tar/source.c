@@ -79,7 +79,7 @@ static int next_entry(struct source *s, struct file_entry *ret, struct err *e)
 		s->xattrs_len = f.len;
 		r = host_next(s->h, &f, e);
 	}
-	if (r < 0)
+	if (r)
 		return r;
 	if (f.type == FILE_END && s->h->end.errnum)
 		return err_sys(e, s->h->end.errnum == ENOENT ? ERR_NOT_FOUND : ERR_INVALID, -(int)s->h->end.errnum,
@@ -121,7 +121,7 @@ int source_file(struct source *s, const struct match *m, struct file_entry *ret,
 		r = next_entry(s, ret, e);
 	if (r < 0)
 		return r;
-	if (r == 0 || !S_ISREG(ret->mode) || ret->errnum)
+	if (r != 1 || !S_ISREG(ret->mode) || ret->errnum)
 		return odd_worker(e);
 	s->left = ret->size;
 	return 0;

@@ -2,6 +2,7 @@
 import http.server
 import io
 import json
+import os
 import socket
 import subprocess
 import tarfile
@@ -128,6 +129,18 @@ def test_what_is_wrong_is_said_with_its_line(d, dockerfile, want):  # noqa: F811
     last = build(d, dockerfile, {"a": b""})[-1]
     assert last["type"] == "error" and want in last["error"]["message"], last
     assert "RUN exit 3" not in dockerfile or "--allow HOST or --network open" in last["error"]["remedy"], last
+
+
+@pytest.mark.parametrize("line", ["ADD https://example.com/x /x", "ADD git@example.com:a/b.git /x", "ADD a https://$WHERE/x /x/", "RUN --security=insecure true",
+                                  "RUN --network=host true", "RUN --device=nvidia.com/gpu true", "RUN --mount=type=ssh true", "RUN --mount=type=cache,target=/c,from=test:1 true",
+                                  "ONBUILD FROM x", "FOO"])
+def test_what_is_not_supported_is_said_before_anything_is_made(d, line):  # noqa: F811
+    layers = d.layers()
+    for dockerfile in f"FROM test:1\nRUN echo {os.urandom(4).hex()} > /made\n{line}\n", f"FROM test:1 AS a\nRUN echo {os.urandom(4).hex()} > /made\n{line}\nFROM a\n":
+        said = build(d, dockerfile, {"a": b""})
+        assert said[-1]["type"] == "error" and "line 3: " in said[-1]["error"]["message"], said
+        assert not [x for x in said if x.get("state") in ("begun", "done") and x.get("text", "").startswith("RUN")], said
+    assert d.layers() == layers
 
 
 def test_many_files_are_copied(d):  # noqa: F811

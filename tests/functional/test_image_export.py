@@ -142,6 +142,26 @@ def test_a_sandbox_becomes_an_image(d, base, tmp_path):  # noqa: F811
     error(d.post(f"/v1/sandboxes/{other['id']}/commit", {"name": "NO"}), 400, "invalid")
 
 
+def test_a_commit_without_the_images_configuration_is_refused(d, base):  # noqa: F811
+    """The configuration goes with the last name of an image, and an image without it would run nothing."""
+    archive = ia.docker([base, UPPER], Env=["A=1"], Cmd=["cat", "/srv/page"])
+    brought(d, archive)
+    s = d.create(image="test:1")
+    sh(d, s, "echo new > /srv/new")
+    c = d.post(f"/v1/sandboxes/{s['id']}/checkpoints", {}).json
+    brought(d, ia.docker([base], Cmd=["other"]))  # the name is another image's now
+    for source in f"sandboxes/{s['id']}", f"checkpoints/{c['id']}":
+        r = d.post(f"/v1/{source}/commit", {"name": "mine:1"})
+        error(r, 404, "not_found")
+        assert "'test:1'" in r.json["error"]["message"] and "pull, import or build" in r.json["error"]["remedy"], r
+    assert [i["name"] for i in d.get("/v1/images").json["images"]] == ["test:1"]
+    brought(d, archive, "?name=again:7")
+    for source in f"sandboxes/{s['id']}", f"checkpoints/{c['id']}":
+        r = d.post(f"/v1/{source}/commit", {"name": "mine:1"})
+        assert r.status == 201 and r.json["config"]["cmd"] == ["cat", "/srv/page"] and len(r.json["layers"]) == 3, r
+    assert d.delete(f"/v1/checkpoints/{c['id']}").status == 204
+
+
 def test_exports_at_once_are_bounded(d, base):  # noqa: F811
     """The files of an export are in no quota, and stay for as long as its client reads them."""
     import socket

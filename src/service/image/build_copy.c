@@ -80,7 +80,7 @@ static bool is_folder(const char *path)
 
 /* --- what is copied --- */
 
-static int remote(const char *text, struct err *e)
+int build_not_remote(const char *text, struct err *e)
 {
 	if (!strstr(text, "://") && strncmp(text, "git@", 4) != 0)
 		return 0;
@@ -95,7 +95,7 @@ static int add_source(struct build *b, const char *text, bool adds, struct buf *
 	int r = build_word(b, text, &word, e);
 
 	if (r == 0 && adds)
-		r = remote(word, e);
+		r = build_not_remote(word, e);
 	return r < 0 ? r : build_pair(spec, "source", word);
 }
 

@@ -129,6 +129,7 @@ int build_step_cached(struct build *b);
 
 /* build_copy.c */
 void build_copy(struct build *b);
+int build_not_remote(const char *text, struct err *e); /* refuses a source that is a URL or a repository */
 int build_pair(struct buf *to, const char *key, const char *value); /* of a copy_spec */
 char *build_absolute(const struct build *b,
 		     const char *path); /* below the working folder, if it is relative; to be freed */

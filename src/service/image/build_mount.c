@@ -132,9 +132,6 @@ static int one(struct build_mounts *x, const char *text, struct err *e)
 	}
 	if (r == 0 && m->m.type == MOUNT_BIND && !m->m.from && !x->b->has_context)
 		r = err_set(e, ERR_INVALID, -EINVAL, "the build has no context to mount");
-	if (r == 0 && m->m.type == MOUNT_CACHE && m->m.from)
-		r = err_set(e, ERR_UNSUPPORTED, -ENOTSUP,
-			    "--mount=type=cache,from=… is not supported: it begins empty");
 	if (r == 0 && m->m.type == MOUNT_CACHE) {
 		const char *all[] = { "cache mount", m->m.id ? m->m.id : m->target };
 

@@ -174,6 +174,16 @@ static int base_of(struct build *b, size_t i, struct err *e)
 
 static int need(struct build *b, size_t i, struct err *e);
 
+/* What no ADD takes is found before anything is made, where no variable hides it. */
+static int check_sources(const struct instruction *in, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && in->kind == DOCKER_ADD && i + 1 < in->args.n; i++)
+		r = build_not_remote(in->args.at[i], e);
+	return r < 0 ? err_wrap(e, r, "ADD") : 0;
+}
+
 /* Marks what an instruction copies from or mounts. */
 static int need_of(struct build *b, size_t i, const struct instruction *in, struct err *e)
 {
@@ -183,11 +193,14 @@ static int need_of(struct build *b, size_t i, const struct instruction *in, stru
 
 	if (from && k < 0 && strcasecmp(from, "scratch") && !image_of(b, from, e))
 		return -ENOENT;
-	r = k >= 0 ? need(b, (size_t)k, e) : 0;
+	r = k >= 0 ? need(b, (size_t)k, e) : check_sources(in, e);
 	while (r == 0 && in->kind == DOCKER_RUN && (text = instruction_flag(in, "mount", &at))) {
 		AUTO(run_mount_done) struct run_mount m = { 0 };
 
 		r = run_mount_parse(text, NULL, &m, e);
+		if (r == 0 && m.type == MOUNT_CACHE && m.from)
+			r = err_set(e, ERR_UNSUPPORTED, -ENOTSUP,
+				    "RUN: --mount=type=cache,from=… is not supported: it begins empty");
 		k = r == 0 && m.from ? stages_find(&b->stages, m.from, i) : -1;
 		if (r == 0 && k >= 0)
 			r = need(b, (size_t)k, e);

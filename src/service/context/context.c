@@ -345,6 +345,8 @@ void context_end_write(const struct context_end *end, struct json *j)
 		jout_null(j, "limit");
 		jout_null(j, "peak");
 	}
+	if (end->oom_kills)
+		jout_u64(j, "oom_kills", end->oom_kills);
 	jout_end(j);
 	jout_object(j, "truncated");
 	jout_u64(j, "output_dropped", end->dropped);

@@ -101,6 +101,7 @@ struct context_end {
 	bool lost; /* of the variables: the context begins anew */
 	bool has_limit;
 	uint64_t limit, peak;
+	uint64_t oom_kills; /* processes that the memory limit killed while it ran; 0 = none is known */
 	uint64_t count; /* of the execution; 0 = not known */
 	uint64_t dropped; /* bytes of output beyond the limit */
 	unsigned left_out; /* results beyond the limit */

@@ -219,6 +219,55 @@ static void end(struct context_task *t, const struct kernel_frame *f)
 	}
 }
 
+/* An execution that ended with an error, while the warden is asked. The task may be over before the answer comes. */
+struct judged {
+	struct context *context;
+	uint64_t id;
+};
+
+static void on_stat(void *arg, int r, const struct err *e)
+{
+	struct judged *w = arg;
+	struct context *c = w->context;
+	struct context_task *t = c->current;
+	struct context_end *end = t ? &t->end : NULL;
+	const uint64_t kills = c->sandbox->stat.group.oom_kills, memory = c->sandbox->request->spec->limits.memory;
+
+	(void)e;
+	if (t && t->id == w->id && t->judging) {
+		if (r == 0 && kills > t->oom_base) {
+			end->oom_kills = kills - t->oom_base;
+			snprintf(end->detail, sizeof(end->detail),
+				 "the code ended with an error, and the memory limit of %lluM killed %s%s",
+				 (unsigned long long)(memory >> 20),
+				 end->oom_kills == 1 ? "a process of the sandbox" : "processes of the sandbox",
+				 end->lost ? "; the variables are lost" : "");
+		}
+		task_end(t);
+		tasks_go(c);
+	}
+	context_unref(c);
+	free(w);
+}
+
+/* Whether the end waits for the warden's answer. What ends well costs no question. */
+static bool judge(struct context_task *t)
+{
+	struct context *c = t->context;
+	struct judged *w;
+
+	if (t->left || strcmp(t->end.cause, "error") != 0 || !c->sandbox->request->spec->limits.memory)
+		return false;
+	w = malloc(sizeof(*w));
+	if (!w)
+		return false;
+	*w = (struct judged){ .context = c, .id = t->id };
+	t->judging = true;
+	context_ref(c);
+	sandbox_stat(c->sandbox, on_stat, w);
+	return true;
+}
+
 static void reply(struct context_task *t, const struct kernel_frame *f)
 {
 	static const char *const keys[] = { "matches", "start", "end",	 "status", "indent",
@@ -246,7 +295,7 @@ void context_event(struct context *c, const struct kernel_frame *f)
 	struct context_task *t = c->current;
 	uint64_t id;
 
-	if (!t || !kernel_frame_u64(f, "id", &id) || id != t->id)
+	if (!t || t->judging || !kernel_frame_u64(f, "id", &id) || id != t->id)
 		return;
 	if (kernel_frame_is(f, "type", "refused") || (kernel_frame_is(f, "type", "reply") && t->kind != TASK_EXECUTE)) {
 		reply(t, f);
@@ -269,6 +318,8 @@ void context_event(struct context *c, const struct kernel_frame *f)
 		clear(t, f);
 	} else if (kernel_frame_is(f, "type", "end")) {
 		end(t, f);
+		if (judge(t))
+			return;
 		task_end(t);
 		tasks_go(c);
 	}

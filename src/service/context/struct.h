@@ -80,6 +80,8 @@ struct context_task {
 	size_t code_len, code_kept;
 	bool held, left, over;
 	bool timed_out, interrupted;
+	bool judging; /* it has ended with an error: the warden is asked whether that was the memory limit */
+	uint64_t oom_base; /* kills of the sandbox before it began */
 	bool heeds; /* SIGINT reaches it: before, it would be lost */
 	bool signal; /* SIGINT is to be sent then, or again */
 	unsigned signals; /* sent */

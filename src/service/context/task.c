@@ -183,6 +183,7 @@ static void task_begin(struct context *c, struct context_task *t)
 		mask_stream_init(&t->stream[i], t->mask);
 	c->current = t;
 	t->heeds = t->kind != TASK_EXECUTE;
+	t->oom_base = c->sandbox->stat.group.oom_kills;
 	c->count += t->kind == TASK_EXECUTE;
 	if (t->reader.begun)
 		turn_after(c->sandbox->service->turn, &t->begun, on_begun, t);

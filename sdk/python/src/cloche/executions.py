@@ -129,6 +129,8 @@ class CodeVerdict(Model):
     state: str
     limit: Optional[int] = None
     peak: Optional[int] = None
+    #: How many processes the memory limit killed while code ran that ended with an error.
+    oom_kills: Optional[int] = None
 
 
 @dataclass(eq=False)

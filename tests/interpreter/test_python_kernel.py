@@ -161,6 +161,17 @@ def test_tracebacks_have_the_lines_of_the_cell_and_none_of_ours(shared):
     assert e['value'] == "'k'" and 'asyncio' not in e['traceback'] and 'raise KeyError' in e['traceback']
 
 
+def test_errors_of_magics_have_no_lines_of_ours(shared):
+    e = shared.run('try:\n    %no_such_magic\nexcept Exception as e:\n    raise ValueError("other") from e').error
+    assert e['traceback'].count('Traceback') == 2 and 'direct cause' in e['traceback'] and 'cloche' not in e['traceback']
+
+
+def test_pip_may_change_the_system_of_the_sandbox(shared):
+    """Debian's pip refuses that; the sandbox is there for it."""
+    assert "break-system-packages='1'" in shared.run('%pip config list').stdout
+    assert 'break-system' not in shared.run('import os; [n for n in os.environ if n.startswith("PIP_")]').text
+
+
 def test_syntax_errors_have_their_position(shared):
     e = shared.run('x = 1\nif x\n    y').error
     assert (e['name'], e['line'], e['column']) == ('SyntaxError', 2, 5)
@@ -198,7 +209,7 @@ def test_an_interrupt_keeps_variables(shared, code):
     shared.interrupt()
     start = time.monotonic()
     events = shared.until_end(number)
-    assert events[-2]['name'] == 'KeyboardInterrupt'
+    assert events[-2]['name'] == 'KeyboardInterrupt' and 'cloche' not in events[-2]['traceback']
     assert time.monotonic() - start < 4
     assert shared.run('kept').text == '5'
 

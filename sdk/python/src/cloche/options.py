@@ -303,6 +303,8 @@ def exec_body(
         body["code"] = cmd["code"]
     elif isinstance(cmd, (bytes, bytearray)):  # pyright: ignore[reportUnnecessaryIsInstance]
         invalid("a command must be str, not bytes", "the API takes text in UTF-8: pass other bytes by stdin or in a file")
+    elif not isinstance(cmd, Iterable):
+        invalid(f"a command must be str or a list of str, not {type(cmd).__name__}")
     else:
         body["cmd"] = [os.fspath(x) if isinstance(x, os.PathLike) else x for x in cmd]
     if tty:

@@ -140,6 +140,19 @@ def parse(code, name, flags=0):
     raise problem
 
 
+def is_special(line):
+    """Whether a line is no Python: a magic, a command, or a question."""
+    return line.lstrip()[:1] in ("!", "%", "?") or _ASSIGN.match(line) is not None
+
+
+def as_written(code, made):
+    """What tracebacks show of a cell: @made, but with the lines of @code that have become calls."""
+    before, after = code.replace("\r\n", "\n").split("\n"), made.split("\n")
+    if CALL not in made or len(before) != len(after):
+        return made
+    return "\n".join(old if CALL in new else new for old, new in zip(before, after))
+
+
 def silenced(code):
     """Whether the last statement ends with a semicolon: its value is not to be shown."""
     last = code.rstrip().rsplit("\n", 1)[-1]

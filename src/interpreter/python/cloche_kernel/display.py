@@ -24,6 +24,7 @@ DIGITS_MAX = 4300  # of an integer: Python's own readers of JSON refuse more
 
 class TooManyResults(Exception):
     """Raised in the cell that shows too much."""
+    __module__ = "builtins"
 
 
 def note(what):

@@ -24,6 +24,7 @@ OUT_MAX = 1000
 
 class StdinNotImplementedError(NotImplementedError):
     """A cell asked for input."""
+    __module__ = "builtins"
 
 
 class NoStdin:

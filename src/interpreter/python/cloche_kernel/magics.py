@@ -20,6 +20,7 @@ IGNORED = {
 
 class UsageError(Exception):
     """A magic that does not exist, or that was used wrongly."""
+    __module__ = "builtins"  # the name alone is what tracebacks show
 
 
 def magic(*names, kind=LINE):

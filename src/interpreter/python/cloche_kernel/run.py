@@ -117,7 +117,7 @@ class Runner:
     def evaluate(self, code, name):
         """(value of the last expression, whether it is to be shown)"""
         tree, text = cell.parse(code, name, AWAIT | self.flags)
-        self.sources.add(name, text)
+        self.sources.add(name, cell.as_written(code, text))
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr):
             last = ast.Expression(tree.body.pop().value)
@@ -178,6 +178,22 @@ def _their_part(tb):
     return tb
 
 
+def _without_ours(trace):
+    """Without the lines of the kernel: an interrupt ends in its handler, a magic in its function."""
+    waiting, seen = [trace], set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.stack[:] = [frame for frame in one.stack if not _is_ours(frame.filename)]
+        for frame in one.stack:
+            if cell.is_special(frame.line or ""):
+                frame.colno = frame.end_colno = None  # of the call that the line has become
+        waiting += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
+    return trace
+
+
 def _cut(text, size):
     return text if len(text) <= size else text[:size] + "\n[%d more characters]" % (len(text) - size)
 
@@ -192,7 +208,7 @@ def describe(e):
     tb = _their_part(e.__traceback__)
     sys.last_type, sys.last_value, sys.last_traceback = kind, e, tb
     try:
-        text = "".join(traceback.format_exception(kind, e, tb))
+        text = "".join(_without_ours(traceback.TracebackException(kind, e, tb)).format())
     except BaseException:
         text = "%s: %s\n" % (kind.__name__, value)
     made = {"name": kind.__name__, "value": _cut(value, VALUE_MAX), "traceback": _cut(text, TRACEBACK_MAX)}

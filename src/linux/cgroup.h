@@ -178,6 +178,7 @@ int cgroup_child_reset(const struct cgroup_host *h, const struct cgroup *c, uint
  * not. The caller must know that it has no members, from the parent group, which counts them as well.
  */
 int cgroup_child_recycle(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
+/* -ENOENT: it is gone already. */
 int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uint32_t n);
 /* The largest number there is, and how many. */
 int cgroup_children(const struct cgroup_host *h, const struct cgroup *c, uint32_t *ret_last, uint32_t *ret_count);

@@ -312,7 +312,7 @@ int cgroup_child_remove(const struct cgroup_host *h, const struct cgroup *c, uin
 	r = sys_unlinkat(parent, name, AT_REMOVEDIR);
 	if (r == -EBUSY)
 		kill_late(h, parent, n);
-	return r == -ENOENT ? 0 : r;
+	return r;
 }
 
 struct seen {

@@ -510,6 +510,7 @@ TEST(a_child_is_used_again_only_when_it_is_alone_and_has_no_past)
 		fd_close(cgroup_child_make(&host, &c, 2, 0));
 		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), -EBUSY);
 		CHECK_EQ(cgroup_child_remove(&host, &c, 2), 0);
+		CHECK_EQ(cgroup_child_remove(&host, &c, 2), -ENOENT); /* one that is ended twice is counted once */
 		CHECK_EQ(cgroup_child_recycle(&host, &c, 1), 0);
 		CHECK_EQ(fd_put(child.dir[CGROUP_PIDS], "pids.max", "3"), 0);
 		CHECK_EQ(finish(spawn(&host, &child, fork_until_refused, &tries)), 42 << 8);

@@ -45,7 +45,8 @@ static int put_away(struct groups *g, const struct cgroup_host *h, const struct 
 static void try_late(struct groups *g, const struct cgroup_host *h, const struct cgroup *c)
 {
 	for (unsigned i = 0; i < g->nlate;) {
-		if (put_away(g, h, c, g->late[i]) == 0)
+		const int r = put_away(g, h, c, g->late[i]);
+		if (r == 0 || r == -ENOENT)
 			g->late[i] = g->late[--g->nlate];
 		else
 			i++;

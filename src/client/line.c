@@ -260,13 +260,16 @@ void line_draw(const struct line *l, const char *prompt, unsigned columns, struc
 	AUTO(buf_done) struct buf shown = BUF_INIT(8 * LINE_MAX_BYTES);
 	const char *text = buf_str(&l->text);
 	const size_t room = columns > strlen(prompt) + 2 ? columns - strlen(prompt) - 1 : 1;
-	size_t from = 0, before;
+	const size_t most = 8 * room + 64; /* bytes that can be seen: what is further away is not even measured */
+	size_t from = l->at > most ? l->at - most : 0, before;
 
+	while (from < l->at && continues(text[from]))
+		from++;
 	/* A long line is shown around its cursor. */
 	while (from < l->at && width(text + from, l->at - from) > room)
 		from = right_of(l, from + (l->at - from > 2 * room ? l->at - from - 2 * room : 0));
 	before = width(text + from, l->at - from);
-	text_escape(&shown, text + from, l->text.len - from);
+	text_escape(&shown, text + from, l->text.len - from < 2 * most ? l->text.len - from : 2 * most);
 	buf_cut(&shown, text_cut(buf_str(&shown), room));
 	buf_addf(out, "\r%s", prompt);
 	buf_add(out, buf_str(&shown), shown.len);

@@ -19,6 +19,7 @@
 
 #define HISTORY "200" /* cells of the context that can be recalled */
 #define SHOWN_MATCHES 100U
+#define INPUT_MAX (32 * MIB) /* more code than that is refused by the API */
 #define TYPED_MAX (64 * KIB) /* while code runs */
 #define PASTE_ON "\x1b[?2004h"
 #define PASTE_OFF "\x1b[?2004l"
@@ -226,9 +227,11 @@ static void take_line(struct repl *p, const char *text, bool last)
 {
 	AUTO(buf_done) struct buf indent = BUF_INIT(64 * KIB);
 
-	if (p->cell.len)
-		buf_addc(&p->cell, '\n');
-	buf_adds(&p->cell, text);
+	if ((p->cell.len && buf_addc(&p->cell, '\n') < 0) || buf_adds(&p->cell, text) < 0) {
+		show_warn("code of more than %llu bytes is left out", (unsigned long long)p->cell.max);
+		p->any_failed = true;
+		buf_clear(&p->cell);
+	}
 	line_remember(&p->line, text);
 	line_begin(&p->line, "");
 	if (!last)
@@ -350,6 +353,7 @@ static void on_key(struct repl *p, unsigned char c)
 		take_line(p, buf_str(&text), !p->line.pasting);
 		break;
 	case LINE_CANCEL:
+		draw(p);
 		say("^C\n");
 		buf_clear(&p->cell);
 		line_begin(&p->line, "");
@@ -371,7 +375,7 @@ static void on_key(struct repl *p, unsigned char c)
 static void next_line(struct repl *p)
 {
 	char *end = p->in.len ? memchr(p->in.data, '\n', p->in.len) : NULL;
-	AUTO(buf_done) struct buf text = BUF_INIT(LINE_MAX_BYTES);
+	AUTO(buf_done) struct buf text = BUF_INIT(INPUT_MAX);
 	size_t n = end ? (size_t)(end - p->in.data) : p->in.len;
 
 	if (!end && (!p->eof || !p->in.len)) {
@@ -385,7 +389,8 @@ static void next_line(struct repl *p)
 		show_warn("a line with a NUL ends there");
 	buf_add(&text, buf_str(&p->in), n);
 	buf_drop(&p->in, end ? n + 1 : n);
-	take_line(p, buf_str(&text), true);
+	/* Before an indented line no code ends, and to ask for each line of a long function would take minutes. */
+	take_line(p, buf_str(&text), !p->in.len || (p->in.data[0] != ' ' && p->in.data[0] != '\t'));
 }
 
 /* What is typed while code runs is for the next line, but for Ctrl-C, also one that came together with the end of the line. */
@@ -420,10 +425,9 @@ static void feed_keys(struct repl *p)
 {
 	size_t n = 0;
 
-	while (n < p->in.len && !p->running && !p->over) {
+	while (n < p->in.len && !p->running && !p->over)
 		on_key(p, (unsigned char)p->in.data[n++]);
-		draw(p);
-	}
+	draw(p); /* once for all that came together: a long paste would be drawn for each of its bytes */
 	buf_drop(&p->in, n);
 	take_interrupts(p);
 }
@@ -626,8 +630,8 @@ static int run(struct args *a, struct err *e)
 	struct repl p = { .term = TTY_INIT,
 			  .signals = -1,
 			  .show.folder = ".",
-			  .cell = BUF_INIT(32 * MIB),
-			  .in = BUF_INIT(32 * MIB) };
+			  .cell = BUF_INIT(INPUT_MAX),
+			  .in = BUF_INIT(INPUT_MAX) };
 	sigset_t before;
 	int r;
 

@@ -87,7 +87,17 @@ class Terminal:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, text):
-        os.write(self.master, text.encode())
+        self.send(text.encode())
+
+    def send(self, data):
+        """Reads meanwhile: a program that echoes what it is sent waits for that."""
+        while data:
+            readable, writable, _ = select.select([self.master], [self.master], [], 10)
+            assert readable or writable, "the program takes no more keys"
+            if readable:
+                self.read(0)
+            if writable:
+                data = data[os.write(self.master, data[:512]):]
 
     def read(self, seconds):
         if select.select([self.master], [], [], seconds)[0]:

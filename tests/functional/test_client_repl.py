@@ -1,6 +1,7 @@
 """cloche repl: a terminal for a context, with history, completion, interrupts and pictures; and code in a pipe."""
 import base64
 import subprocess
+import time
 
 import pytest
 
@@ -112,3 +113,58 @@ def test_what_is_wrong_is_said(d, box):
         r = piped(d, "1\n", *args)
         assert r.returncode == 125 and word in r.stderr, (args, r)
     assert "usage: cloche repl" in subprocess.run([str(host.CLOCHE), "repl", "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def test_bad_input_in_a_pipe(d, box):
+    """Each line is run or named, whatever it holds, and what follows runs."""
+    r = piped(d, f"n = len('{'x' * 10_000_000}')\nprint(n)\n", "python", box)
+    assert (r.stdout, r.stderr, r.returncode) == ("10000000\n", "", 0)
+    r = subprocess.run([str(host.CLOCHE), "repl", "python", box], input=b"a = '\xff\xfe'\nprint('b\0c')\nprint('after')\n",
+                       env=d.environment(), capture_output=True, timeout=120, check=False)
+    assert r.stdout == b"after\n" and r.returncode == 1 and b"UTF-8" in r.stderr and b"NUL" in r.stderr, r
+    begin = time.monotonic()
+    lines = "".join(f"    x{i} = {i}\n" for i in range(3000))
+    assert piped(d, f"def f():\n{lines}    return x7\n\nprint(f())\n", "python", box).stdout == "7\n" and time.monotonic() - begin < 30
+    r = piped(d, "x = '" + "y" * (33 << 20) + "'\nprint(1)\n", "python", box)
+    assert r.returncode == 1 and r.stdout == "" and "a line of more than 33554432 bytes" in r.stderr
+
+
+def test_bad_input_on_a_terminal(d, box):
+    with repl(d, "python", box) as t:
+        t.expect(r">>> \x1b\[K", 60)
+        t.send(b"\0\x1b\x1b[999;999;999;999;999;999;9~\xff\xc3\x80\x07\x0e\x10\x1d\x15")  # keys that mean nothing, and half characters
+        begin = time.monotonic()
+        t.type(f"\x1b[200~len('{'z' * 200_000}')\x1b[201~\r")
+        t.expect(r"200000\r\n", 60)
+        assert time.monotonic() - begin < 40
+        for rows, columns in ((1, 1), (3, 2), (500, 1000), (24, 80)):
+            t.resize(rows, columns)
+            t.type("1+")
+            time.sleep(0.05)
+        t.type("1\r")
+        t.expect(r"5\r\n")
+        t.type("\x03\x03")
+        t.expect(r"\^C\r\n")
+        t.type("'still ' + 'here'\r")
+        t.expect("still here")
+        t.send(b"\xff\r")  # no UTF-8: named, and the next line runs
+        t.expect("UTF-8")
+        t.type("2 ** 5\r")
+        t.expect(r"32\r\n")
+        t.type("\x04")
+        assert t.wait() == 0 and t.restored
+
+
+def test_a_server_that_goes_away_is_named(nothing_is_left_behind):  # noqa: F811
+    with Daemon(None, "--stop-sandboxes") as own:
+        box = own.create()["id"]
+        with repl(own, "python", box) as t:
+            t.expect(r">>> \x1b\[K", 60)
+            t.type("import time; print('begun'); time.sleep(100)\r")
+            t.expect(r"begun\r\n")
+            own.stop()
+            t.expect("connection was lost", 60)
+            t.type("1 + 1\r")
+            t.expect("no connection|connect|cannot reach", 30)
+            t.type("\x04")
+            assert t.wait(60) == 0 and t.restored

@@ -11,7 +11,7 @@ import type {
   RestoreManyOptions,
   RestoreOptions,
 } from './types.js';
-import { fromWire, toWire, type QueryValue } from './wire.js';
+import { type QueryValue, fromWire, listOf, toWire } from './wire.js';
 
 /** An id, a checkpoint, or the name of one of a sandbox's. */
 export type CheckpointRef = string | { id: string } | { sandbox: string; name: string };
@@ -39,7 +39,7 @@ export class Checkpoints {
       const page = await this.transport.json<{ checkpoints: unknown[]; next: string | null }>(
         get('/v1/checkpoints', options, query),
       );
-      for (const wire of page.checkpoints) yield fromWire<Checkpoint>(wire);
+      for (const wire of listOf(page.checkpoints, 'checkpoints')) yield fromWire<Checkpoint>(wire);
       query.cursor = page.next ?? undefined;
     } while (query.cursor !== undefined);
   }

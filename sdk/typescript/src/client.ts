@@ -18,7 +18,7 @@ import type {
   Token,
   Whoami,
 } from './types.js';
-import { fromWire, toWire, type QueryValue } from './wire.js';
+import { type QueryValue, fromWire, listOf, toWire } from './wire.js';
 
 export interface ClocheOptions {
   /** Default: `CLOCHE_URL`, else `http://127.0.0.1:7070`. `unix:/path` is a unix socket. */
@@ -160,7 +160,7 @@ export class Sandboxes {
       const page = await this.transport.json<{ sandboxes: unknown[]; next: string | null }>(
         get('/v1/sandboxes', options, query),
       );
-      for (const wire of page.sandboxes) yield new Sandbox(this.transport, wire);
+      for (const wire of listOf(page.sandboxes, 'sandboxes')) yield new Sandbox(this.transport, wire);
       query.cursor = page.next ?? undefined;
     } while (query.cursor !== undefined);
   }
@@ -263,7 +263,7 @@ export class Audit {
       const page: { records: unknown[]; next?: number | null } = await this.transport.json(
         get('/v1/audit', options, { after: after ?? undefined, sandbox, kind, limit: pageSize }),
       );
-      for (const r of page.records) yield fromWire<AuditRecord>(r);
+      for (const r of listOf(page.records, 'records')) yield fromWire<AuditRecord>(r);
       if (page.next === undefined || page.next === null || page.next === after) return;
       after = page.next;
     }

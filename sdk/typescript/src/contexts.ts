@@ -1,11 +1,11 @@
 /*
  * Contexts of the code interpreter: each keeps variables, imports and the work folder between executions.
  */
-import { ConnectionError, InvalidError, ProtocolError } from './errors.js';
+import { ConnectionError, InvalidError } from './errors.js';
 import { get, type Call, type Transport } from './http.js';
 import { readEvents } from './sse.js';
 import type { CallOptions, CreateOptions, Duration, Size } from './types.js';
-import { fromWire, toWire } from './wire.js';
+import { fromWire, listOf, parseObject, toWire } from './wire.js';
 
 /* One result has up to 10 MiB before its bytes are written as base64 or escapes. */
 const MAX_EVENT = 64 * 1024 * 1024;
@@ -139,6 +139,8 @@ export interface CodeVerdict {
   state: 'kept' | 'lost';
   limit: number | null;
   peak: number | null;
+  /** How many processes the memory limit killed while code ran that ended with an error; absent when none was. */
+  oomKills?: number;
 }
 
 export interface Execution {
@@ -215,14 +217,14 @@ type Wire = Record<string, unknown>;
 
 function execution(wire: Wire): Execution {
   const { results, error, ...rest } = wire;
-  const list = ((results ?? []) as Wire[]).map((r) => new CodeResult(r));
-  const verdict = fromWire<CodeVerdict>(rest.verdict);
+  const list = listOf((results ?? []) as Wire[], 'results').map((r) => new CodeResult(r));
+  const verdict = fromWire<CodeVerdict | undefined>(rest.verdict);
   const main = list.filter((r) => r.isMain).pop();
   return {
     ...fromWire<Omit<Execution, 'results' | 'error' | 'ok' | 'text'>>(rest),
     results: list,
     error: (error ?? null) as CodeError | null,
-    ok: verdict.cause === 'ok',
+    ok: verdict?.cause === 'ok',
     text: main?.text,
   };
 }
@@ -384,13 +386,7 @@ export async function runOnce(transport: Transport, code: string, options: RunOp
   return (await follow(codeEvents(transport, call), options)) as unknown as RunResult;
 }
 
-function parsed(data: string): Wire {
-  try {
-    return JSON.parse(data) as Wire;
-  } catch (cause) {
-    throw new ProtocolError('an event that is no JSON', { code: 'protocol', cause });
-  }
-}
+const parsed = (data: string): Wire => parseObject<Wire>(data, 'an event');
 
 function cut(): ConnectionError {
   return new ConnectionError('the stream ended before the code did', { code: 'connection', remedy: 'the context continues' });

@@ -18,7 +18,7 @@ import {
   ProtocolError,
   TimeoutError,
 } from './errors.js';
-import { fromWire, queryString, type QueryValue } from './wire.js';
+import { fromWire, parseObject, queryString, type QueryValue } from './wire.js';
 import { handshake, Socket } from './ws.js';
 
 /** Anything that can be sent as a body. */
@@ -107,15 +107,7 @@ export class Transport {
     return this.#try(call, async (answer, guard) => {
       const text = (await collect(answer.body, MAX_JSON, guard)).toString('utf8');
       if (answer.status === 204 || text === '') return undefined as T;
-      try {
-        return JSON.parse(text) as T;
-      } catch (cause) {
-        throw new ProtocolError('the server answered with something that is no JSON', {
-          code: 'protocol',
-          status: answer.status,
-          cause,
-        });
-      }
+      return parseObject<T>(text, 'the answer', answer.status);
     });
   }
 

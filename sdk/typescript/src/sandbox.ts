@@ -32,7 +32,7 @@ import type {
   Stats,
   UpdateOptions,
 } from './types.js';
-import { fromWire, toWire } from './wire.js';
+import { fromWire, listOf, toWire } from './wire.js';
 
 /** A sandbox: an isolated computer. Its fields are what the server last said; `refresh()` asks again. */
 export interface Sandbox extends SandboxInfo {
@@ -239,7 +239,7 @@ export class Sandbox {
         ...this.#call('GET', '/checkpoints', options),
         query: { cursor },
       });
-      out.push(...fromWire<Checkpoint[]>(page.checkpoints));
+      out.push(...fromWire<Checkpoint[]>(listOf(page.checkpoints, 'checkpoints')));
       cursor = page.next ?? undefined;
     } while (cursor !== undefined);
     return out;

@@ -1,3 +1,5 @@
+import { ProtocolError } from './errors.js';
+
 /* Names on the wire are snake_case, here they are camelCase. What the user named himself is never touched. */
 const VERBATIM = new Set(['env', 'metadata', 'enforced', 'features', 'labels']);
 
@@ -29,6 +31,25 @@ export function fromWire<T>(v: unknown): T {
 /** A request's names as the server writes them; what is undefined is left out. */
 export function toWire(v: unknown): unknown {
   return mapKeys(v, toSnake);
+}
+
+/** An object from JSON. What is none is the server's mistake, not a TypeError of the caller. */
+export function parseObject<T>(text: string, what: string, status?: number): T {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new ProtocolError(`${what} is no JSON`, { code: 'protocol', status, cause });
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new ProtocolError(`${what} is no object`, { code: 'protocol', status });
+  return value as T;
+}
+
+/** A member that has to be a list. */
+export function listOf<T>(value: readonly T[] | null | undefined, name: string): readonly T[] {
+  if (!Array.isArray(value)) throw new ProtocolError(`the server sent an object without a list '${name}'`, { code: 'protocol' });
+  return value as readonly T[];
 }
 
 export type QueryValue = string | number | boolean | undefined;

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fromWire, queryString, toWire } from '../../src/wire.js';
+import { fromWire, listOf, parseObject, queryString, toWire } from '../../src/wire.js';
 import { execBody, readResult } from '../../src/exec.js';
-import { errorFromWire, NotFoundError, ProgramMissingError, RateLimitError, RefusedError, ClocheError, UnsupportedError } from '../../src/errors.js';
+import { errorFromWire, NotFoundError, ProgramMissingError, RateLimitError, RefusedError, ClocheError, ProtocolError, UnsupportedError } from '../../src/errors.js';
 import { REASONS } from '../../src/reasons.js';
 import { retryAfter } from '../../src/http.js';
 
@@ -66,4 +66,11 @@ test('Retry-After is seconds or a date', () => {
   assert.equal(retryAfter('soon'), undefined);
   const ms = retryAfter(new Date(Date.now() + 5000).toUTCString())!;
   assert.ok(ms > 3000 && ms <= 5000);
+});
+
+test('what is no object, or has no list where one should be, is an error of this package', () => {
+  assert.deepEqual(parseObject('{"a": [1]}', 'it'), { a: [1] });
+  for (const text of ['[]', '5', 'null', '"x"', '{', '', '['.repeat(100_000)]) assert.throws(() => parseObject(text, 'it'), ProtocolError);
+  assert.deepEqual(listOf([1], 'a'), [1]);
+  for (const value of [undefined, null, 5, {}, 'ab']) assert.throws(() => listOf(value as never, 'a'), ProtocolError);
 });

@@ -286,6 +286,25 @@ def test_a_gpu_is_taken_whatever_it_is_called(served, world):
         assert d.request("DELETE", "/v1/sandboxes/a", token=token).status in (200, 204)
 
 
+def test_a_gpu_by_its_path_counts_for_the_quota(served, world):
+    d = served
+    text = (world.cdi / "nvidia.yaml").read_text()
+    at = text.index("- name: all")
+    world.spec(text[:at] + "- name: \"7\"\n  containerEdits:\n    deviceNodes: [{path: /dev/nvidia7, hostPath: /dev/fuse}]\n" + text[at:], "nvidia.yaml")
+    tenant = d.post("/v1/tenants", {"id": "team-a", "quotas": {"gpus": 1}}).json["id"]
+    token = d.post("/v1/tokens", {"tenant": tenant, "scope": "sandbox"}).json["token"]
+    # two names of one GPU are one
+    for devices in (["/dev/fuse"], ["/dev/fuse", "nvidia.com/gpu=7"]):
+        a = d.request("POST", "/v1/sandboxes", {"name": "a", "devices": devices}, token=token)
+        assert a.status == 201, a
+        for _ in range(2):
+            r = d.request("POST", "/v1/sandboxes", {"gpus": "0"}, token=token)
+            assert r.status == 429 and error(r)["reason"] == "quota" and "gpus" in error(r)["message"], r
+            d.kill9("api")
+        assert d.request("DELETE", "/v1/sandboxes/a", token=token).status in (200, 204)
+    assert d.request("POST", "/v1/sandboxes", {"gpus": "0"}, token=token).status == 201
+
+
 def test_nothing_is_read_for_those_who_may_have_no_device(world):
     world.gpus()
     conf = world.file("cloche.conf", f"cdi_folders = {world.cdi}\n")

@@ -282,14 +282,8 @@ static int check(struct service *s, const struct tenant *t, struct sandbox_reque
 		r = check_rights(s, t, w, e); /* of what was chosen, too */
 	if (r == 0)
 		r = check_free(s, t, &l, w, e);
-	if (r == 0) {
-		w->gpu_count = 0;
-		for (uint32_t i = 0; i < w->spec->ndevices; i++) {
-			const struct device_item *item = device_list_find(&l, w->spec->device[i]);
-
-			w->gpu_count += item && item->gpu ? device_item_units(item) : 0;
-		}
-	}
+	if (r == 0)
+		w->gpu_count = device_list_gpus(&l, w->spec->device, w->spec->ndevices);
 	return r == 0 ? put_env(s, w, e) : r;
 }
 
@@ -306,15 +300,16 @@ int devices_refuse_memory(const struct sandbox *b, struct err *e)
 	return -EOPNOTSUPP;
 }
 
-/* --- its row: which GPUs it was given --- */
+/* --- its row: how many GPUs it has, and which it was given --- */
 
 static void store(struct sandbox *b, struct json *j)
 {
 	const struct sandbox_spec *s = b->request->spec;
 
-	if (!b->request->ngpus)
+	if (!b->request->gpu_count)
 		return;
 	jout_array(j, device_part.field);
+	jout_u64(j, NULL, b->request->gpu_count);
 	for (uint32_t i = s->ndevices - b->request->ngpus; i < s->ndevices; i++)
 		jout_str(j, NULL, s->device[i]);
 	jout_end(j);
@@ -325,15 +320,23 @@ static int load(struct sandbox *b, const json_t *field, struct err *e)
 	struct sandbox_request *w = b->request;
 
 	for (size_t i = 0; field && i < json_array_size(field); i++) {
-		const char *name = json_string_value(json_array_get(field, i));
-		int r = name && strlen(name) < DEVICE_NAME && w->gpus[0] ?
-				add(w, name, e) :
-				err_set(e, ERR_INTERNAL, -EBADMSG, "its devices cannot be read");
+		const json_t *one = json_array_get(field, i);
+		const char *name = json_string_value(one);
+		int r;
+
+		if (i == 0 && json_is_integer(one)) {
+			w->gpu_count = (uint32_t)json_integer_value(one);
+			continue;
+		}
+		r = name && strlen(name) < DEVICE_NAME && w->gpus[0] ?
+			    add(w, name, e) :
+			    err_set(e, ERR_INTERNAL, -EBADMSG, "its devices cannot be read");
 
 		if (r < 0)
 			return r;
 	}
-	for (uint32_t i = 0; i < w->spec->ndevices; i++)
+	/* Rows of earlier versions have no number. */
+	for (uint32_t i = 0; !json_is_integer(json_array_get(field, 0)) && i < w->spec->ndevices; i++)
 		w->gpu_count += strstr(w->spec->device[i], "/gpu=") != NULL;
 	return 0;
 }

@@ -162,12 +162,32 @@ bool device_items_meet(const struct device_item *a, const struct device_item *b)
 	return false;
 }
 
-unsigned device_item_units(const struct device_item *item)
+static bool is_gpu(const struct device_list *l, const char *unit)
 {
-	char unit[48];
-	unsigned n = 0;
+	for (unsigned i = 0; i < l->n; i++)
+		if (l->item[i].gpu && strstr(l->item[i].units, unit))
+			return true;
+	return false;
+}
 
-	for (const char *at = item->units; (at = next_unit(at, unit, sizeof(unit)));)
-		n++;
-	return n;
+unsigned device_list_gpus(const struct device_list *l, char (*name)[DEVICE_NAME], unsigned n)
+{
+	unsigned count = 0;
+	char unit[48];
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct device_item *item = device_list_find(l, name[i]);
+
+		for (const char *at = item ? item->units : ""; (at = next_unit(at, unit, sizeof(unit)));) {
+			bool again = false;
+
+			for (unsigned k = 0; k < i && !again; k++) {
+				const struct device_item *other = device_list_find(l, name[k]);
+
+				again = other && strstr(other->units, unit);
+			}
+			count += !again && is_gpu(l, unit);
+		}
+	}
+	return count;
 }

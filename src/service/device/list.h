@@ -39,4 +39,5 @@ static inline void device_list_donep(struct device_list *l)
 }
 const struct device_item *device_list_find(const struct device_list *l, const char *name);
 bool device_items_meet(const struct device_item *a, const struct device_item *b); /* they have a node in common */
-unsigned device_item_units(const struct device_item *item);
+/* How many nodes of GPUs the @n devices have together, by whatever names. */
+unsigned device_list_gpus(const struct device_list *l, char (*name)[DEVICE_NAME], unsigned n);

@@ -2,6 +2,10 @@
 #include "linux/mount.h"
 #include "base/base.h"
 
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
 /* Adds the kernel's message to @e: a filesystem context keeps it ("e overlay: ...") until the next call. */
 static void explain(int ctx, const char *fs, int r, struct err *e)
 {
@@ -120,6 +124,26 @@ int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int userns)
 	return clone_mount(dirfd, path, AT_RECURSIVE, private_with(attrs), userns);
 }
 
+int mount_clone_named(int fd, uint64_t attrs)
+{
+	char link[32], path[512];
+	struct stat want, have;
+	ssize_t n;
+	int mnt;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n < 0)
+		return -errno;
+	path[n] = '\0';
+	mnt = mount_clone(AT_FDCWD, path, attrs, -1);
+	if (mnt >= 0 && fstat(fd, &want) == 0 && fstat(mnt, &have) == 0 && want.st_dev == have.st_dev &&
+	    want.st_ino == have.st_ino)
+		return mnt;
+	fd_close(mnt);
+	return mnt < 0 ? mnt : -ESTALE;
+}
+
 int mount_copy(int dirfd, const char *path, uint64_t attrs)
 {
 	return clone_mount(dirfd, path, 0, (struct mount_attr){ .attr_set = attrs }, -1);
@@ -138,6 +162,15 @@ int mount_attach(int mnt, const char *target, uint64_t cookie)
 int mount_attach_at(int mnt, int target, uint64_t cookie)
 {
 	return sys_move_mount(mnt, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH, cookie);
+}
+
+bool mount_detached_copies(void)
+{
+	unsigned major = 0, minor = 0;
+	struct utsname u;
+
+	return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 15));
 }
 
 int mount_put(int mnt, int tree, const char *place)

@@ -1,5 +1,6 @@
 /* Mounts by descriptor: made detached, attached by the owner of the mount namespace. All return an fd or -errno. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -23,6 +24,8 @@ int mount_overlay(const int *lower, unsigned n, const struct mount_opt *opts, un
 int mount_clone(int dirfd, const char *path, uint64_t attrs, int userns);
 /* Also copies what is mounted below. */
 int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int userns);
+/* As mount_clone(), of the mount that has the name of the folder @fd in our mount namespace, in which @fd itself cannot be copied. */
+int mount_clone_named(int fd, uint64_t attrs);
 /*
  * The same for a mount that we made and never attached, which is therefore private. To make it so again would take the kernel's one
  * lock of all mount trees a second time. _tree: with what is mounted below, and with the attributes that all of it has.
@@ -33,6 +36,8 @@ int mount_copy_tree(int mnt, int userns);
 int mount_map_ids(int mnt, int userns);
 int mount_attach(int mnt, const char *target, uint64_t cookie);
 int mount_attach_at(int mnt, int target, uint64_t cookie);
+/* From Linux 6.15 on overlay takes layers that are attached nowhere, and such mounts can be copied. */
+bool mount_detached_copies(void);
 /* Attaches @mnt to the folder @place below @tree. A negative @mnt is returned as it is. */
 int mount_put(int mnt, int tree, const char *place);
 /* Change tmpfs size and inodes of a mounted instance. */

@@ -122,3 +122,13 @@ int ns_loopback_up(void)
 		return -errno;
 	return sys_ioctl(s, SIOCSIFFLAGS, &ifr);
 }
+
+bool ns_net_used(void)
+{
+	char text[4096], *lo;
+
+	if (fd_get(AT_FDCWD, "/proc/thread-self/net/dev", text, sizeof(text)) < 0)
+		return true;
+	lo = strstr(text, "lo:");
+	return !lo || strtoull(lo + 3, NULL, 10) != 0;
+}

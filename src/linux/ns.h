@@ -1,5 +1,6 @@
 /* New processes in new namespaces. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -22,5 +23,10 @@ int ns_open_user(pid_t pid, int pidfd);
 /* Likewise of its mount namespace. */
 int ns_open_mnt(pid_t pid, int pidfd);
 
+/*
+ * Whether bytes were sent in the current network namespace: then it may hold connections that still close, with their
+ * ports, and its counters are not zero. When in doubt, yes.
+ */
+bool ns_net_used(void);
 /* Brings the loopback interface of the current network namespace up. */
 int ns_loopback_up(void);

@@ -9,7 +9,9 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,4 +166,26 @@ void spawn_end(pid_t pid)
 	kill(pid, SIGKILL);
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
+}
+
+int spawn_unreadable(const char *name, const char *path)
+{
+	AUTO_CLOSE int from = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), copy = -1;
+	char self[32];
+	ssize_t n;
+	int r;
+
+	if (from < 0)
+		return from;
+	copy = sys_memfd_create(name, MFD_CLOEXEC);
+	if (copy < 0)
+		return copy;
+	while ((n = sendfile(copy, from, NULL, 1 << 20)) > 0)
+		;
+	r = n < 0 ? -errno : sys_fchmod(copy, 0111);
+	if (r < 0)
+		return r;
+	/* A file open for writing cannot be run. */
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", copy);
+	return sys_openat(AT_FDCWD, self, O_PATH | O_CLOEXEC, 0);
 }

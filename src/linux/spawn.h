@@ -35,3 +35,5 @@ int spawn_ask(struct spawn *s, void *ret, size_t size, int ms, struct err *e);
 bool spawn_answered(int result, struct err *e);
 /* Kills and reaps it: our child, so no other process has its number. 0: does nothing. */
 void spawn_end(pid_t pid);
+/* A copy of the program @path in memory, called @name, that may be run but not read: a descriptor, or -errno. */
+int spawn_unreadable(const char *name, const char *path);

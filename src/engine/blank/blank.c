@@ -136,20 +136,6 @@ static int leave_net(const struct env *v, struct err *e)
 }
 
 /*
- * Whether bytes were sent in the current network namespace: then it may hold connections that still close, with their
- * ports, and its counters are not zero. When in doubt, yes.
- */
-static bool net_used(void)
-{
-	char text[4096], *lo;
-
-	if (fd_get(AT_FDCWD, "/proc/thread-self/net/dev", text, sizeof(text)) < 0)
-		return true;
-	lo = strstr(text, "lo:");
-	return !lo || strtoull(lo + 3, NULL, 10) != 0;
-}
-
-/*
  * The kind of error when a process or namespace cannot be made: it may work later, unless this kernel never makes one.
  */
 static enum err_kind kind_of(int r)
@@ -214,7 +200,7 @@ static int enter_net(struct env *v, const struct blank_start *start, struct blan
 
 	if (r < 0 && ahead >= 0)
 		return err_sys(e, ERR_UNSUPPORTED, r, "enter a network namespace");
-	if (r == 0 && ahead >= 0 && s->used && (net_used() || !rules_fit(start, s))) {
+	if (r == 0 && ahead >= 0 && s->used && (ns_net_used() || !rules_fit(start, s))) {
 		fd_close(TAKE_FD(ahead));
 		r = new_net(s, e);
 	}

@@ -7,26 +7,13 @@
 #include "layers/layers.h"
 #include "linux/mount.h"
 #include "linux/ns.h"
+#include "linux/spawn.h"
 
 #include <sched.h>
-#include <sys/mman.h>
-#include <sys/sendfile.h>
-#include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 /* The stage is mounted over this folder in our own mount namespace, after the cgroups were opened below it. */
 #define STAGE "/sys"
-
-/* From 6.15 on overlay takes layers that are attached nowhere, and such mounts can be copied. */
-static bool detached_layers(void)
-{
-	unsigned major = 0, minor = 0;
-	struct utsname u;
-
-	return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
-	       (major > 6 || (major == 6 && minor >= 15));
-}
 
 static int open_stage(struct err *e)
 {
@@ -108,41 +95,6 @@ static int default_cache(const struct env *v, char *buf, size_t size, struct err
 	return v->rootless && !(own && own[0] == '/') ? v->alone->cache(buf, size, e) : program_cache("", buf, size, e);
 }
 
-/*
- * The agent, as a file that may be run but not read. The kernel then gives its memory, and all of /proc/1, to a user
- * namespace that could read it: ours, not the sandbox's, whose root would otherwise own them.
- */
-static int open_agent(const char *path, int *ret)
-{
-	AUTO_CLOSE int from = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), copy = -1;
-	char self[32];
-	int r;
-
-	if (from < 0)
-		return from;
-	copy = sys_memfd_create("cloche-agent", MFD_CLOEXEC);
-	if (copy < 0)
-		return copy;
-	for (;;) {
-		ssize_t n = sendfile(copy, from, NULL, 1 << 20);
-
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-	}
-	r = sys_fchmod(copy, 0111);
-	if (r < 0)
-		return r;
-	/* A file open for writing cannot be run. */
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", copy);
-	r = sys_openat(AT_FDCWD, self, O_PATH | O_CLOEXEC, 0);
-	if (r < 0)
-		return r;
-	*ret = r;
-	return 0;
-}
-
 /* Opens our other programs, any of which may be missing. */
 static int open_programs(struct env *v, const struct env_opts *o, struct err *e)
 {
@@ -182,7 +134,11 @@ static int open_files(struct env *v, const struct env_opts *o, struct err *e)
 
 	if (r < 0)
 		return r;
-	r = open_agent(agent, &v->agent);
+	/*
+	 * The kernel gives the memory of what cannot be read, and all of /proc/1, to a user namespace that could read it: ours, not
+	 * the sandbox's, whose root would otherwise own them.
+	 */
+	r = v->agent = spawn_unreadable("cloche-agent", agent);
 	if (r < 0) {
 		err_sys(e, r == -ENOENT ? ERR_NOT_FOUND : ERR_INTERNAL, r, "agent %s", agent);
 		if (r == -ENOENT)
@@ -218,7 +174,7 @@ static int fill(struct env *v, const struct env_opts *o, struct err *e)
 	char cache[384];
 	int r;
 
-	v->stage = v->rootless || !detached_layers();
+	v->stage = v->rootless || !mount_detached_copies();
 #ifdef CLOCHE_FAULTS
 	/* The stage, which older kernels need, also works on newer ones: this variable is for tests of it. */
 	v->stage = v->stage || getenv("CLOCHE_STAGE");

@@ -39,27 +39,6 @@ void group_stock_done(struct group_stock *k)
 	group_stock_init(k);
 }
 
-/* A copy of the mount that the folder @fd is in, of the same name in our mount namespace: there @fd itself cannot be copied. */
-static int copy_by_name(int fd)
-{
-	char link[32], path[512];
-	struct stat want, have;
-	ssize_t n;
-	int mnt;
-
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	n = readlink(link, path, sizeof(path) - 1);
-	if (n < 0)
-		return -errno;
-	path[n] = '\0';
-	mnt = mount_clone(AT_FDCWD, path, ATTRS, -1);
-	if (mnt >= 0 && fstat(fd, &want) == 0 && fstat(mnt, &have) == 0 && want.st_dev == have.st_dev &&
-	    want.st_ino == have.st_ino)
-		return mnt;
-	fd_close(mnt);
-	return mnt < 0 ? mnt : -ESTALE;
-}
-
 int group_stock_open(struct group_stock *k, const struct cgroup_host *h, unsigned mask)
 {
 	int r = 0;
@@ -69,7 +48,7 @@ int group_stock_open(struct group_stock *k, const struct cgroup_host *h, unsigne
 		return 0;
 	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(shown_groups); i++)
 		if (mask & CGROUP_BIT(shown_groups[i].id))
-			r = k->from[shown_groups[i].id] = copy_by_name(h->base[shown_groups[i].id]);
+			r = k->from[shown_groups[i].id] = mount_clone_named(h->base[shown_groups[i].id], ATTRS);
 	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(foreign); i++) {
 		char path[64];
 

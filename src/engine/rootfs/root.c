@@ -306,8 +306,7 @@ static int add_tree(struct build *b)
 	for (size_t i = 0; r == 0 && i < (b->img->dpkg < 0 ? 1 : ARRAY_LEN(parts)); i++) {
 		int at = sys_openat(tree, parts[i] + 1, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 
-		r = at < 0 ? err_sys(b->e, ERR_INTERNAL, at, "open %s of image 'host'", parts[i]) :
-			     add(b, at, FRAME_MOUNT_DIR, parts[i]);
+		r = at < 0 ? err_sys(b->e, ERR_INTERNAL, at, "image 'host'") : add(b, at, FRAME_MOUNT_DIR, parts[i]);
 	}
 	return r;
 }

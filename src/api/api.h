@@ -148,6 +148,8 @@ void call_enter_sandbox(struct call *c, struct sandbox *b);
 void call_leave_sandbox(struct call *c);
 int call_exec(struct call *c); /* finds the sandbox and the exec */
 /* Reads the whole body, then calls @fn. */
+/* As http_read_body(); of tenants, large bodies that have not come whole are bounded together. */
+void call_read_body(struct call *c, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg);
 void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size_t len));
 /* answers with the sandbox. (native/sandboxes.c) */
 void call_sandbox_json(struct call *c, int status, const struct sandbox *b);

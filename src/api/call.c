@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "service/exec/exec.h"
 
+#define BODIES_MAX (256 * MIB) /* of a tenant: bodies of requests that have not come whole */
 #define SMALL_ANSWER (64U * KIB)
 
 static void on_gone(void *arg)
@@ -243,10 +244,17 @@ static void on_body(void *arg, const char *data, size_t len)
 	c->body(c, data, len);
 }
 
+void call_read_body(struct call *c, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg)
+{
+	if (c->who.scope != SCOPE_ADMIN)
+		http_body_share(c->q, &tenant_calls(c->who.tenant)->bodies, BODIES_MAX);
+	http_read_body(c->q, max, done, arg);
+}
+
 void call_body(struct call *c, void (*fn)(struct call *c, const char *data, size_t len))
 {
 	c->body = fn;
-	http_read_body(c->q, API_BODY_MAX, on_body, c);
+	call_read_body(c, API_BODY_MAX, on_body, c);
 }
 
 void call_audited(struct call *c)

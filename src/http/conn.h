@@ -117,6 +117,7 @@ struct http_req {
 	bool wiped; /* the body's bytes are, wherever they were */
 	size_t body_max;
 	struct buf body;
+	size_t *body_share, body_counted, body_share_max; /* http_body_share(); NULL: none */
 	void (*body_fn)(void *arg, const char *data, size_t len); /* whole, or a piece */
 	void (*body_end)(void *arg);
 	void *body_arg;

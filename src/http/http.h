@@ -121,8 +121,13 @@ void http_last(struct http_req *q); /* the connection closes after this answer *
 
 /* Before its body is asked for: nothing of it stays in memory behind the request. */
 void http_body_wiped(struct http_req *q);
-/* Wipes the body now instead of when the request ends: for an answer that promises that the body was forgotten. */
+/* Wipes and frees the body now instead of when the request ends: it is large, or the answer promises that it was forgotten. */
 void http_body_forget(struct http_req *q);
+/*
+ * Before its body is asked for, as a whole: a large one counts in *@count as far as it has come and until it is freed, and gets 503
+ * when that would be more than @max.
+ */
+void http_body_share(struct http_req *q, size_t *count, size_t max);
 /* --- its body: one of these, in the handler or later; without any, it is thrown away (64 KiB, then cut) --- */
 /*
  * @done gets the whole body, NUL-ended, good until the request ends. Beyond @max: 413, and @done is not called but

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 
 #define SPARES_MAX 64U
+#define BODY_FREE (256U * 1024U) /* a body up to this does not count */
 #define SPARE_MEMORY (16U * 1024U) /* a spare request keeps no larger buffer than this */
 
 struct http_req *req_new(struct conn *c)
@@ -34,6 +35,14 @@ struct http_req *req_new(struct conn *c)
 	return q;
 }
 
+static void body_free(struct http_req *q)
+{
+	if (q->body_share)
+		*q->body_share -= q->body_counted;
+	q->body_counted = 0;
+	buf_done(&q->body);
+}
+
 void req_free(struct http_req *q)
 {
 	struct http_server *s;
@@ -45,7 +54,7 @@ void req_free(struct http_req *q)
 		free(q->head);
 	if (q->wiped)
 		http_body_forget(q);
-	buf_done(&q->body);
+	body_free(q);
 	if (q->set.cap > SPARE_MEMORY)
 		buf_done(&q->set);
 	if (s->spares >= SPARES_MAX || s->freed) {
@@ -390,6 +399,32 @@ void http_body_forget(struct http_req *q)
 {
 	if (q->body.data)
 		explicit_bzero(q->body.data, q->body.cap);
+	body_free(q);
+}
+
+void http_body_share(struct http_req *q, size_t *count, size_t max)
+{
+	q->body_share = count;
+	q->body_share_max = max;
+}
+
+/* Small ones are bounded by the number of connections. */
+static bool body_fits(struct http_req *q)
+{
+	if (!q->body_share || q->body.len <= BODY_FREE)
+		return true;
+	*q->body_share += q->body.len - q->body_counted;
+	q->body_counted = q->body.len;
+	return *q->body_share <= q->body_share_max;
+}
+
+static void too_much(struct http_req *q)
+{
+	q->tell_gone = true;
+	q->keep = false;
+	body_free(q);
+	http_set(q, "Retry-After", "1");
+	res_refuse(q, WHY_NO_RESOURCES, "the bodies of requests that have not come whole have too many bytes");
 }
 
 void http_read_body(struct http_req *q, size_t max, void (*done)(void *arg, const char *data, size_t len), void *arg)
@@ -461,6 +496,8 @@ static void deliver(struct http_req *q, char *data, size_t len)
 	case BODY_WHOLE:
 		if (buf_add(&q->body, data, len) < 0)
 			too_large(q);
+		else if (!body_fits(q))
+			too_much(q);
 		break;
 	case BODY_STREAM:
 		q->body_fn(q->body_arg, data, len);

@@ -1,6 +1,8 @@
 """POST /v1/run: code in a sandbox of its own, with files, artifacts and limits; nothing of it stays."""
 import base64
 import concurrent.futures
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -75,6 +77,36 @@ os.mkfifo('pipe')
     assert [a["path"] for a in r["artifacts"]] == [".hidden", "a.png", "plots/b.png"]
     r = run(d, "for i in range(130): open(f'{i:03}', 'w')", artifacts=True)
     assert len(r["artifacts"]) == 100 and r["artifacts_dropped"] == 30
+
+
+def test_files_of_many_bytes_arrive(d):
+    files = {"text": "é" * (5 << 20), "empty": "", "bytes": {"base64": base64.b64encode(bytes(range(256)) * 12000).decode()}}
+    r = run(d, "import hashlib\nfor n in ('text', 'empty', 'bytes'): print(hashlib.sha256(open(n, 'rb').read()).hexdigest())", files=files)
+    contents = ("é".encode() * (5 << 20), b"", bytes(range(256)) * 12000)
+    assert r["stdout"].split() == [hashlib.sha256(x).hexdigest() for x in contents], r
+
+
+def test_files_and_artifacts_of_a_tenant_take_a_bounded_part_of_the_daemons_memory(d):
+    """Runs that wait for their packages have their files in memory. pip tries to reach its registry for half a minute."""
+    own = as_tenant(d, "large-files")
+    wait = {"code": "1", "packages": ["nothing"], "network": {"allow": ["nowhere.test"]}, "env": {"PIP_RETRIES": "7"}}
+    full = json.dumps({**wait, "files": {"a": "x" * (62 << 20)}}).encode()
+    waiting, answer, end = [], None, time.monotonic() + 60
+    try:
+        for _ in range(4):
+            waiting.append(Raw(d, "POST", "/v1/run", full, {"Authorization": f"Bearer {own.token}"}))
+        while not answer and time.monotonic() < end:
+            try:
+                answer = own.post("/v1/run", {**wait, "files": {"a": "x" * (9 << 20)}}, timeout=3)
+            except TimeoutError:  # it waits as well: the others have not come yet
+                pass
+        assert "256 MiB" in error(answer, 503, "exhausted")["message"]
+        code = "for n in 'ab': open(n, 'w').write('x' * (11 << 20))"
+        r = own.post("/v1/run", {"code": code, "artifacts": True, "limits": {"memory": "256M"}}).json
+        assert [(a["path"], a["content"]) for a in r["artifacts"]] == [("a", None), ("b", None)]
+    finally:
+        for one in waiting:
+            one.close()
 
 
 def test_patterns_that_take_long_to_match_hold_nobody_up(d):

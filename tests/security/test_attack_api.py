@@ -212,3 +212,29 @@ def test_an_agent_that_makes_its_pipes_wait_does_not_make_the_daemon_wait(d, mal
         assert changed >= 2
         time.sleep(1.5)
         assert d.get("/healthz", timeout=3).status == 200
+
+
+def test_bodies_that_do_not_come_whole_take_a_bounded_part_of_the_daemons_memory(d, mallory, victim):
+    size = 60 * MIB
+    was, held = rss(d.children()["api"]), []
+    try:
+        for _ in range(10):
+            s = socket.create_connection(place(d), timeout=20)
+            held.append(s)
+            try:
+                s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n"
+                          % (b"/v1/run", mallory.token.encode(), size) + b"x" * (size - 1))
+            except OSError:  # refused before all of it was sent
+                pass
+        refused = 0
+        for s in held:
+            s.settimeout(1)
+            try:
+                refused += s.recv(12).endswith(b"503")
+            except OSError:
+                pass
+        assert rss(d.children()["api"]) - was < 320 * MIB and victim.get(PATH).status == 200
+        assert refused >= 4, refused
+    finally:
+        for s in held:
+            s.close()

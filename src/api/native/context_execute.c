@@ -130,5 +130,5 @@ void post_context_execute(void *arg, struct http_req *q, const struct route *r)
 	context_ref(found);
 	c->data = x;
 	c->gone = on_gone;
-	http_read_body(q, BODY_MAX, body, c);
+	call_read_body(c, BODY_MAX, body, c);
 }

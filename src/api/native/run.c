@@ -125,5 +125,5 @@ void post_run(void *arg, struct http_req *q, const struct route *r)
 	code_call_init(&x->code, c);
 	c->data = x;
 	c->gone = on_gone;
-	http_read_body(q, RUN_BODY_MAX, body, c);
+	call_read_body(c, RUN_BODY_MAX, body, c);
 }

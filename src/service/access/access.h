@@ -37,6 +37,7 @@ struct token;
 struct tenant_calls {
 	unsigned conns; /* connections, and bytes of answers they have not taken yet */
 	size_t unsent;
+	size_t bodies; /* bytes of large bodies of requests, as far as they have come */
 	unsigned archives, builds, exports; /* under way; exports: of images */
 };
 

@@ -13,8 +13,10 @@ void run_request_free(struct run_request *q)
 {
 	if (!q)
 		return;
-	for (unsigned i = 0; i < q->files; i++)
+	for (unsigned i = 0; i < q->files; i++) {
+		free(q->file[i].path);
 		free(q->file[i].bytes);
+	}
 	free(q->file);
 	json_decref(q->create);
 	json_decref(q->body);
@@ -34,9 +36,9 @@ static int read_file(const char *path, const json_t *v, struct run_file *ret, st
 	if (!text || (json_is_object(v) && json_object_size(v) != 1))
 		return err_set(e, WHY_BAD_FIELD, -EINVAL, "'files': '%.100s' must be a string, or {\"base64\": string}",
 			       path);
-	ret->path = path;
+	ret->path = strdup(path);
 	ret->bytes = malloc(len + 1);
-	if (!ret->bytes)
+	if (!ret->path || !ret->bytes)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a file");
 	if (json_is_object(v))
 		n = base64_decode(text, len, ret->bytes);
@@ -64,6 +66,7 @@ static int read_files(struct run_request *q, const json_t *files, struct err *e)
 		if (r == 0)
 			r = read_file(path, v, &q->file[q->files++], e);
 	}
+	json_object_del(q->body, "files"); /* they can be large, and the code may run for long */
 	return r;
 }
 

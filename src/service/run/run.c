@@ -16,6 +16,41 @@
 
 #define LIST_MAX 10000U /* files and folders of a working folder that are looked at */
 #define LIST_DEPTH 16U
+#define HELD_MAX (256 * MIB) /* of a tenant, with what its contexts send and what waits for its answers */
+#define HELD_FREE MIB /* a run with that many bytes never is too much */
+
+/* Files that are not written yet, and artifacts, count for the tenant: its sandboxes can make both wait. */
+static bool hold_bytes(struct run *r, size_t len)
+{
+	size_t *events = tenant_events(r->who.tenant);
+
+	if (r->held + len > HELD_FREE && *events + len > HELD_MAX)
+		return false;
+	*events += len;
+	r->held += len;
+	return true;
+}
+
+static void release_bytes(struct run *r, size_t len)
+{
+	*tenant_events(r->who.tenant) -= len;
+	r->held -= len;
+}
+
+static int hold_files(struct run *r, struct err *e)
+{
+	size_t len = 0;
+
+	for (unsigned i = 0; i < r->request->files; i++)
+		len += r->request->file[i].len;
+	if (hold_bytes(r, len))
+		return 0;
+	err_set(e, ERR_EXHAUSTED, -EAGAIN,
+		"files of runs, and what contexts send, would have more than %u MiB of the tenant",
+		(unsigned)(HELD_MAX / MIB));
+	err_remedy(e, "wait for the answers of earlier runs");
+	return -EAGAIN;
+}
 
 static void run_free(struct run *r)
 {
@@ -36,6 +71,7 @@ static void run_free(struct run *r)
 	folder_list_done(&r->after);
 	artifacts_free(r->artifact, r->artifacts);
 	buf_done(&r->content);
+	release_bytes(r, r->held);
 	run_request_free(r->request);
 	free(r);
 }
@@ -104,7 +140,8 @@ static void read_next(struct run *r)
 		const struct run_artifact *a = &r->artifact[r->reading];
 		const struct file_request q = { .path = a->path, .length = a->size };
 
-		if (a->size > RUN_ARTIFACT_MAX || a->size > RUN_ARTIFACTS_BYTES - r->content_bytes)
+		if (a->size > RUN_ARTIFACT_MAX || r->content_bytes > RUN_ARTIFACTS_BYTES ||
+		    a->size > RUN_ARTIFACTS_BYTES - r->content_bytes || !hold_bytes(r, BASE64_SIZE(a->size)))
 			continue;
 		r->content = (struct buf)BUF_INIT(RUN_ARTIFACT_MAX + 1);
 		if (file_begin(r->sandbox, &r->sandbox->request->user, FILE_READ, 0, &q, &calls, r, &r->op, &e) == 0)
@@ -214,6 +251,7 @@ static void write_next(struct run *r);
 static void on_written(void *arg, int res, const struct file_end *x, unsigned flags, const struct err *e)
 {
 	struct run *r = arg;
+	struct run_file *f = &r->request->file[r->next_file];
 	struct err why = { 0 };
 
 	(void)x;
@@ -225,13 +263,34 @@ static void on_written(void *arg, int res, const struct file_end *x, unsigned fl
 		run_fail(r, &why);
 		return;
 	}
+	release_bytes(r, f->len);
+	free(TAKE_PTR(f->bytes));
+	f->len = 0;
 	r->next_file++;
 	write_next(r);
 }
 
+/* As much as the worker takes. */
+static void feed(void *arg)
+{
+	struct run *r = arg;
+	const struct run_file *f = &r->request->file[r->next_file];
+
+	while (r->fed < f->len && file_queued(r->op) <= FILE_HIGH) {
+		const size_t n = f->len - r->fed < FILE_HIGH ? f->len - r->fed : FILE_HIGH;
+
+		file_feed(r->op, f->bytes + r->fed, n);
+		r->fed += n;
+	}
+	if (r->fed < f->len || r->fed_all)
+		return;
+	r->fed_all = true;
+	file_feed_end(r->op);
+}
+
 static void write_next(struct run *r)
 {
-	static const struct file_calls calls = { .done = on_written };
+	static const struct file_calls calls = { .drain = feed, .done = on_written };
 	const struct run_file *f = &r->request->file[r->next_file];
 	struct file_request q = { 0 };
 	struct err e = { 0 };
@@ -249,8 +308,9 @@ static void write_next(struct run *r)
 		run_fail(r, &e);
 		return;
 	}
-	file_feed(r->op, f->bytes, f->len);
-	file_feed_end(r->op);
+	r->fed = 0;
+	r->fed_all = false;
+	feed(r);
 }
 
 /* --- its sandbox --- */
@@ -366,6 +426,12 @@ int run_start(struct service *s, const struct who *who, const char *data, size_t
 	if (!r)
 		abort(); /* a few hundred bytes only */
 	*r = (struct run){ .s = s, .who = own, .request = TAKE_PTR(q), .reader = *reader };
+	res = hold_files(r, e);
+	if (res < 0) {
+		sandbox_request_free(w);
+		run_free(r);
+		return res;
+	}
 	if (json_array_size(r->request->packages)) {
 		sandbox_request_free(w);
 		*ret = r;

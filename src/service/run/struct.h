@@ -7,7 +7,7 @@
 #include "service/sandbox/struct.h"
 
 struct run_file {
-	const char *path; /* inside of ->body */
+	char *path;
 	char *bytes;
 	size_t len;
 };
@@ -64,6 +64,9 @@ struct run {
 	struct run_artifact *artifact;
 	unsigned artifacts, reading;
 	uint64_t left_out, content_bytes;
+	size_t held; /* bytes of files and of artifacts, as they are counted for the tenant */
+	size_t fed; /* of the file that is being written */
+	bool fed_all;
 	struct buf content; /* of the artifact that is being read */
 	struct context_end end; /* ->failed is &->fail, or NULL */
 	struct err fail;

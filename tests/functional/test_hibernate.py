@@ -219,11 +219,12 @@ def test_idle_hibernates_it_again_after_each_wake(d, clean):
 
 
 def test_the_log_says_why_an_idle_sandbox_is_not_hibernated(d, clean):
-    b = d.create(idle={"hibernate": 0.5})
+    b = d.create()
     x = background(d, b, UNCARRIED)
-    eventually(lambda: output(d, b, x) == ["1"])
+    eventually(lambda: output(d, b, x) == ["1"], 60)
+    assert d.request("PATCH", f"/v1/sandboxes/{b['id']}", {"idle": {"hibernate": 0.5}}).status == 200
     said = f"sandbox '{b['id']}': it is idle, but was not hibernated: "
-    eventually(lambda: any(said in line and "python3" in line for line in d.log), 20)
+    eventually(lambda: any(said in line and "python3" in line for line in d.log), 90)
     assert state(d, b) == "running"
 
 

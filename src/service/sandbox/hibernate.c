@@ -55,13 +55,15 @@ static void on_told(void *arg)
 {
 	struct sleep *x = arg;
 	struct sandbox *b = x->b;
+	/* By itself: no caller gets the reason. What is in conflict now may work at the next attempt. */
+	const bool refused = !x->fn && x->r < 0 && x->e.kind != ERR_CONFLICT;
 
 	STEP("hibernate.stored");
 	if (x->r == 0)
 		warden_link_call(b->service->warden, WARDEN_DESTROY, x->handle, 0, NULL, NULL, NULL);
-	else if (!x->fn && !b->idle_refused) /* no caller gets the reason; once, for it is tried each minute */
+	if (refused && !b->idle_refused) /* once, not at each attempt */
 		log_warn("sandbox '%s': it is idle, but was not hibernated: %s", b->id, x->e.msg);
-	b->idle_refused = !x->fn && x->r < 0;
+	b->idle_refused = refused;
 	b->sleep = NULL;
 	if (x->fn)
 		x->fn(x->arg, x->r, x->r < 0 ? &x->e : NULL);

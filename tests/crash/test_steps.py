@@ -135,7 +135,8 @@ def settled(daemon, box):
         return state
     assert state in ("running", "hibernated"), state
     r = daemon.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["cat", "f"]}, timeout=30)
-    if r.status == 502 and daemon.get(f"/v1/sandboxes/{box}").json["state"] == "lost":
+    ended = r.status == 502 or r.status == 200 and r.json["verdict"]["cause"] != "exited"  # its agent died before, or meanwhile
+    if ended and daemon.get(f"/v1/sandboxes/{box}").json["state"] == "lost":
         return "lost"
     assert r.status == 200 and r.json["stdout"] == "kept\n", (r, daemon.output)
     return "running"

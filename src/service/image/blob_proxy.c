@@ -427,7 +427,9 @@ int blob_proxy_new(struct sandbox *b, const struct who *who, const struct regist
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		abort();
-	*p = (struct blob_proxy){ .s = b->service, .conf = conf, .sock = pair[0], .image = strdup(image), .what = strdup(what) };
+	*p = (struct blob_proxy){
+		.s = b->service, .conf = conf, .sock = pair[0], .image = strdup(image), .what = strdup(what)
+	};
 	if (!p->image || !p->what)
 		abort();
 	fd_set_nonblock(p->sock);

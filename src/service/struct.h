@@ -15,6 +15,8 @@ struct sandbox_spec;
 struct vault;
 struct nets;
 struct egress_sandbox;
+struct device_ahead;
+struct device_found;
 struct sandbox_commands;
 struct sandbox_part;
 struct adopt;
@@ -33,6 +35,8 @@ struct service {
 	struct events *events;
 	const struct sandbox_part *const *parts; /* of every sandbox: service/sandbox/part.h; the last is NULL */
 	const struct sandbox_commands *commands; /* likewise */
+	struct device_ahead *device_ahead; /* creates for which cloche-devices is asked, in their order */
+	const struct device_found *device_found; /* what it said for the request that is checked now; NULL: nothing */
 	struct map sandboxes; /* by id */
 	struct map names; /* by "tenant/name" */
 	struct map keys; /* by "tenant/key" */

@@ -3,10 +3,14 @@
 import json
 import os
 import pathlib
+import queue
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
+import threading
+import time
 
 import pytest
 
@@ -303,6 +307,49 @@ def test_a_gpu_by_its_path_counts_for_the_quota(served, world):
             d.kill9("api")
         assert d.request("DELETE", "/v1/sandboxes/a", token=token).status in (200, 204)
     assert d.request("POST", "/v1/sandboxes", {"gpus": "0"}, token=token).status == 201
+
+
+def held_helper(d, seconds=30):
+    """Stops the next cloche-devices of the API process; its pid."""
+    api, end = d.children()["api"], time.monotonic() + seconds
+    while time.monotonic() < end:
+        for task in pathlib.Path(f"/proc/{api}/task").iterdir():
+            try:
+                for pid in (task / "children").read_text().split():
+                    os.kill(int(pid), signal.SIGSTOP)
+                    if pathlib.Path(f"/proc/{pid}/exe").resolve().name == "cloche-devices":
+                        return int(pid)
+                    os.kill(int(pid), signal.SIGCONT)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    raise AssertionError("cloche-devices was not asked")
+
+
+def test_others_are_answered_while_devices_are_looked_for(served, world):
+    d = served
+    d.post("/v1/sandboxes", {"name": "other"})
+    # it has to read for long enough to be found
+    for i in range(40):
+        world.spec("#" * 79 + "\n" + ("# " + "x" * 77 + "\n") * 9000 + f"cdiVersion: 0.5.0\nkind: long.org/x{i}\ndevices: []\n", f"long{i}.yaml")
+    answers = queue.Queue()
+    threads = [threading.Thread(target=lambda n=n: answers.put((n, d.post("/v1/sandboxes", {"name": n, "gpus": "any"})))) for n in ("a", "b", "c")]
+    threads[0].start()
+    pid = held_helper(d)
+    try:
+        for t in threads[1:]:
+            t.start()
+        for _ in range(10):
+            assert d.get("/v1/sandboxes/other").status == 200
+            assert d.cli("exec", "other", "--", "echo", "hi").out == b"hi\n"
+        assert d.post("/v1/sandboxes", {"name": "plain"}).status == 201
+        assert answers.empty()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    for t in threads:
+        t.join(60)
+    got = dict(answers.get(timeout=1) for _ in threads)
+    # two GPUs for three, who were looked at one after the other
+    assert got["a"].status == 201 and sorted(x.status for x in got.values()) == [201, 201, 503], got
 
 
 def test_nothing_is_read_for_those_who_may_have_no_device(world):

@@ -2,7 +2,7 @@
 #include "service/device/device.h"
 #include "base/base.h"
 #include "service/access/struct.h"
-#include "service/device/list.h"
+#include "service/device/ahead.h"
 #include "service/struct.h"
 #include "warden/policy.h"
 
@@ -193,28 +193,45 @@ static int check_free(struct service *s, const struct tenant *t, const struct de
 	return 0;
 }
 
-/* What exists, with all names that this request and other sandboxes use for it: a GPU has several. */
-static int load_list(struct service *s, const struct sandbox_request *w, struct device_list *ret, struct err *e)
+int devices_need(struct service *s, const struct sandbox_request *w, struct device_names *ret, struct err *e)
 {
-	AUTO(device_names_done) struct device_names names = { 0 };
 	char text[sizeof(w->gpus)], name[DEVICE_NAME], *save = NULL;
 	const struct sandbox *b;
 	size_t at = 0;
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < w->spec->ndevices; i++)
-		r = device_names_add(&names, w->spec->device[i], e);
+		r = device_names_add(ret, w->spec->device[i], e);
 	snprintf(text, sizeof(text), "%s", w->gpus);
 	for (char *id = strtok_r(text, ",", &save); r == 0 && id; id = strtok_r(NULL, ",", &save)) {
 		if (strncmp(id, "GPU-", 4) && strncmp(id, "MIG-", 4))
 			continue;
 		snprintf(name, sizeof(name), "nvidia.com/gpu=%.70s", id);
-		r = device_names_add(&names, name, e);
+		r = device_names_add(ret, name, e);
 	}
 	while (r == 0 && (b = map_next(&s->sandboxes, &at)))
 		for (uint32_t i = 0; r == 0 && b->request != w && has_devices(b) && i < b->request->spec->ndevices; i++)
-			r = device_names_add(&names, b->request->spec->device[i], e);
-	return r == 0 ? device_list_load(s, &names, ret, e) : r;
+			r = device_names_add(ret, b->request->spec->device[i], e);
+	return r;
+}
+
+/* What exists: as it was asked for ahead, unless others were given something since that has other names. */
+static int load_list(struct service *s, const struct sandbox_request *w, const struct device_found *f,
+		     struct device_list *own, const struct device_list **ret, struct err *e)
+{
+	AUTO(device_names_done) struct device_names names = { 0 };
+	int r = devices_need(s, w, &names, e);
+
+	if (r < 0)
+		return r;
+	if (!f || !f->listed || !device_names_within(&names, &f->asked)) {
+		*ret = own;
+		return device_list_load(&s->o, &names, own, e);
+	}
+	*ret = &f->list;
+	if (f->list_r < 0)
+		*e = f->list_e;
+	return f->list_r;
 }
 
 /* A variable that the request or its image has stays; folders of libraries are joined. */
@@ -244,13 +261,33 @@ static int put_variable(struct kv *to, const char *text, struct err *e)
 	return 0;
 }
 
-static int put_env(struct service *s, struct sandbox_request *w, struct err *e)
+struct devices_from devices_source(const struct service *s, const struct sandbox_request *w)
 {
-	const struct devices_from from = { s->o.devices_program, s->o.cdi, !strcmp(w->spec->image, "host"), false };
-	AUTO_FREE struct device_plan *plan = calloc(1, sizeof(*plan));
-	int r = plan ? devices_ask(&from, w->spec->device, w->spec->ndevices, plan, e) :
-		       err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+	return (struct devices_from){ s->o.devices_program, s->o.cdi, !strcmp(w->spec->image, "host"), false };
+}
 
+/* Whether the plan that was asked for ahead is that of the devices that it gets. */
+static bool is_planned(const struct device_found *f, const struct sandbox_spec *spec)
+{
+	bool same = f && f->nplanned == spec->ndevices;
+
+	for (uint32_t i = 0; same && i < spec->ndevices; i++)
+		same = !strcmp(f->planned[i], spec->device[i]);
+	return same;
+}
+
+static int put_env(struct service *s, struct sandbox_request *w, const struct device_found *f, struct err *e)
+{
+	const bool planned = is_planned(f, w->spec);
+	const struct devices_from from = devices_source(s, w);
+	AUTO_FREE struct device_plan *own = planned ? NULL : calloc(1, sizeof(*own));
+	const struct device_plan *plan = planned ? &f->plan : own;
+	int r = planned ? f->plan_r :
+		own	? devices_ask(&from, w->spec->device, w->spec->ndevices, own, e) :
+			  err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
+
+	if (planned && r < 0)
+		*e = f->plan_e;
 	if (r == 0 && device_plan_check(plan) < 0)
 		r = err_set(e, ERR_INTERNAL, -EBADMSG, "cloche-devices gave an invalid answer");
 	for (uint32_t at = 0; r == 0 && at < plan->env_len; at += (uint32_t)strlen(plan->env + at) + 1)
@@ -259,15 +296,43 @@ static int put_env(struct service *s, struct sandbox_request *w, struct err *e)
 }
 
 /* What `gpus` means is found out for each sandbox that is made: copies of it, too. */
-static int check(struct service *s, const struct tenant *t, struct sandbox_request *w, struct err *e)
+static bool has_any(struct sandbox_request *w)
 {
-	AUTO(device_list_done) struct device_list l = { 0 };
-	int r;
-
 	if (!w->spec->ndevices && !w->gpus[0])
-		return 0;
+		return false;
 	w->spec->ndevices -= w->ngpus;
 	w->ngpus = 0;
+	return true;
+}
+
+bool devices_asked(const struct service *s, const struct tenant *t, struct sandbox_request *w)
+{
+	struct err e;
+
+	return has_any(w) && !(w->spec->flags & SPEC_TIERS) && check_rights(s, t, w, &e) == 0;
+}
+
+int devices_pick(struct service *s, const struct tenant *t, const struct device_list *l, struct sandbox_request *w,
+		 struct err *e)
+{
+	int r = w->gpus[0] ? choose(s, t, l, w, e) : 0;
+
+	if (r == 0)
+		r = check_rights(s, t, w, e); /* of what was chosen, too */
+	return r == 0 ? check_free(s, t, l, w, e) : r;
+}
+
+static int check(struct service *s, const struct tenant *t, struct sandbox_request *w, struct err *e)
+{
+	const struct device_found *f = s->device_found && s->device_found->request == w ? s->device_found : NULL;
+	AUTO(device_list_done) struct device_list own = { 0 };
+	const struct device_list *l = NULL;
+	int r;
+
+	if (!has_any(w))
+		return 0;
+	if (f && t->gone)
+		return err_set(e, WHY_CHANGED_MEANWHILE, -ESRCH, "tenant '%s' was deleted in the meantime", t->id);
 	if (w->spec->flags & SPEC_TIERS) {
 		err_set(e, ERR_UNSUPPORTED, -EOPNOTSUPP, "devices: only a container can have them");
 		err_remedy(e, "use isolation \"container\"");
@@ -275,16 +340,12 @@ static int check(struct service *s, const struct tenant *t, struct sandbox_reque
 	}
 	r = check_rights(s, t, w, e);
 	if (r == 0)
-		r = load_list(s, w, &l, e);
-	if (r == 0 && w->gpus[0])
-		r = choose(s, t, &l, w, e);
+		r = load_list(s, w, f, &own, &l, e);
 	if (r == 0)
-		r = check_rights(s, t, w, e); /* of what was chosen, too */
+		r = devices_pick(s, t, l, w, e);
 	if (r == 0)
-		r = check_free(s, t, &l, w, e);
-	if (r == 0)
-		w->gpu_count = device_list_gpus(&l, w->spec->device, w->spec->ndevices);
-	return r == 0 ? put_env(s, w, e) : r;
+		w->gpu_count = device_list_gpus(l, w->spec->device, w->spec->ndevices);
+	return r == 0 ? put_env(s, w, f, e) : r;
 }
 
 int devices_refuse_memory(const struct sandbox *b, struct err *e)
@@ -342,5 +403,5 @@ static int load(struct sandbox *b, const json_t *field, struct err *e)
 }
 
 const struct sandbox_part device_part = {
-	.name = "device", .check = check, .field = "gpus_given", .store = store, .load = load
+	.name = "device", .ahead = device_ahead, .check = check, .field = "gpus_given", .store = store, .load = load
 };

@@ -102,7 +102,21 @@ int device_names_add(struct device_names *to, const char *name, struct err *e)
 	return 0;
 }
 
-int device_list_load(struct service *s, const struct device_names *names, struct device_list *ret, struct err *e)
+bool device_names_within(const struct device_names *some, const struct device_names *all)
+{
+	for (unsigned i = 0; i < some->n; i++) {
+		unsigned k = 0;
+
+		while (k < all->n && strcmp(some->name[i], all->name[k]) != 0)
+			k++;
+		if (k == all->n)
+			return false;
+	}
+	return true;
+}
+
+int device_list_load(const struct service_opts *o, const struct device_names *names, struct device_list *ret,
+		     struct err *e)
 {
 	static char program[] = "cloche-devices", folder[] = "--folder", list[] = "list";
 	AUTO_FREE char **argv = calloc(names->n + 2 * FOLDERS + 3ULL, sizeof(*argv));
@@ -114,7 +128,7 @@ int device_list_load(struct service *s, const struct device_names *names, struct
 	if (!argv)
 		return err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for devices");
 	argv[argc++] = program;
-	snprintf(folders, sizeof(folders), "%s", s->o.cdi ? s->o.cdi : "/etc/cdi:/var/run/cdi");
+	snprintf(folders, sizeof(folders), "%s", o->cdi ? o->cdi : "/etc/cdi:/var/run/cdi");
 	for (char *at = strtok_r(folders, ":", &save); at && argc < 2 * FOLDERS; at = strtok_r(NULL, ":", &save)) {
 		argv[argc++] = folder;
 		argv[argc++] = at;
@@ -122,7 +136,7 @@ int device_list_load(struct service *s, const struct device_names *names, struct
 	argv[argc++] = list;
 	for (unsigned i = 0; i < names->n; i++)
 		argv[argc++] = names->name[i];
-	r = ask(&s->o, argv, &out, e);
+	r = ask(o, argv, &out, e);
 	return r < 0 ? r : parse(&out, ret, e);
 }
 

@@ -24,6 +24,7 @@ struct device_names {
 	unsigned n;
 };
 
+bool device_names_within(const struct device_names *some, const struct device_names *all);
 int device_names_add(struct device_names *to, const char *name, struct err *e);
 static inline void device_names_donep(struct device_names *d)
 {
@@ -31,7 +32,8 @@ static inline void device_names_donep(struct device_names *d)
 }
 
 /* All that this machine has, and @names, where they are names of something. Some milliseconds. */
-int device_list_load(struct service *s, const struct device_names *names, struct device_list *ret, struct err *e);
+int device_list_load(const struct service_opts *o, const struct device_names *names, struct device_list *ret,
+		     struct err *e);
 void device_list_done(struct device_list *l);
 static inline void device_list_donep(struct device_list *l)
 {

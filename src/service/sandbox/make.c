@@ -459,10 +459,13 @@ void sandbox_create(struct service *s, const struct who *who, struct sandbox_req
 		    void *arg)
 {
 	struct sandbox *there = sandbox_by_key(s, who, request);
-	struct sandbox_op *op = sandbox_op_new(there, who, NULL, arg);
+	struct sandbox_op *op;
 	struct err e = { 0 };
 	int r = 0;
 
+	if (!there && sandbox_parts_ahead(s, who, request, &(struct sandbox_creation){ sandbox_create, fn, arg }))
+		return;
+	op = sandbox_op_new(there, who, NULL, arg);
 	op->made = fn;
 	if (!is_ahead(request))
 		s->called_ns = clock_mono_ns();

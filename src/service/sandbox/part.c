@@ -18,6 +18,15 @@
 				(r) = (*p_)->hook(__VA_ARGS__);                                                        \
 	} while (0)
 
+bool sandbox_parts_ahead(struct service *s, const struct who *who, struct sandbox_request *request,
+			 const struct sandbox_creation *c)
+{
+	for (const struct sandbox_part *const *p = s->parts; *p; p++)
+		if ((*p)->ahead)
+			return (*p)->ahead(s, who, request, c);
+	return false;
+}
+
 int sandbox_parts_check(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e)
 {
 	int r = 0;

@@ -25,10 +25,24 @@ enum sandbox_usr { USR_OWN, USR_OTHER };
 
 struct warden_link_answer;
 
+/* A call of sandbox_create(), which is ->create. */
+struct sandbox_creation {
+	void (*create)(struct service *s, const struct who *who, struct sandbox_request *request, sandbox_made_fn *fn,
+		       void *arg);
+	sandbox_made_fn *fn;
+	void *arg;
+};
+
 struct sandbox_part {
 	const char *name;
 
 	/* --- it comes into being --- */
+	/*
+	 * What check() needs takes a while. True: the part takes @request over, and calls ->create with all of this when it has that;
+	 * then it returns false. One part may have this.
+	 */
+	bool (*ahead)(struct service *s, const struct who *who, struct sandbox_request *request,
+		      const struct sandbox_creation *c);
 	/* Whether @request may be had at all. */
 	int (*check)(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e);
 	int (*begin)(struct sandbox *b, const struct sandbox_plan *p, struct err *e); /* before it is listed */
@@ -117,6 +131,8 @@ extern const struct sandbox_commands exec_commands;
 extern const struct sandbox_part network_part, secret_part, file_part, exec_part, port_part, template_part,
 	checkpoint_part, image_part, context_part, run_part;
 
+bool sandbox_parts_ahead(struct service *s, const struct who *who, struct sandbox_request *request,
+			 const struct sandbox_creation *c);
 int sandbox_parts_check(struct service *s, const struct tenant *t, struct sandbox_request *request, struct err *e);
 int sandbox_parts_begin(struct sandbox *b, const struct sandbox_plan *plan, struct err *e);
 void sandbox_parts_begun(struct sandbox *b, const struct sandbox_plan *plan, struct sandbox_spec *spec);

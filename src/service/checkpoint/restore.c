@@ -44,7 +44,7 @@ static int check_machine(const struct sandbox_spec *was, const struct sandbox_sp
 		{ "disk", was->limits.disk == is->limits.disk },
 		{ "inodes", was->limits.inodes == is->limits.inodes },
 		{ "pids", was->limits.pids == is->limits.pids },
-		{ "tmpfs", was->ntmpfs == is->ntmpfs && !memcmp(was->tmpfs, is->tmpfs, sizeof(was->tmpfs)) },
+		{ "tmpfs", request_tmpfs_same(was, is) },
 	};
 
 	for (size_t i = 0; tier_is_machine(is->flags) && i < ARRAY_LEN(inside); i++)

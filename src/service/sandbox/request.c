@@ -533,6 +533,11 @@ void request_spec(const struct sandbox_request *w, struct sandbox_spec *ret)
 	memcpy(ret, w->spec, whole ? sizeof(*ret) : offsetof(struct sandbox_spec, mount));
 }
 
+bool request_tmpfs_same(const struct sandbox_spec *a, const struct sandbox_spec *b)
+{
+	return a->ntmpfs == b->ntmpfs && !memcmp(a->tmpfs, b->tmpfs, a->ntmpfs * sizeof(a->tmpfs[0]));
+}
+
 static void write_lists(const struct sandbox_spec *s, struct json *j)
 {
 	jout_array(j, "tmpfs");

@@ -112,6 +112,8 @@ int layers_parse(const char *text, struct sandbox_spec *s, uint32_t *ret_image, 
 const char *tier_name(const struct sandbox_spec *s);
 /* A whole spec again, from one that may be short. */
 void request_spec(const struct sandbox_request *w, struct sandbox_spec *ret);
+/* Of two that may be short. */
+bool request_tmpfs_same(const struct sandbox_spec *a, const struct sandbox_spec *b);
 /* @admin: may lift limits, and go beyond the configured ones. */
 int sandbox_request_parse(const struct service_opts *o, const json_t *from, bool admin, struct sandbox_request **ret,
 			  struct err *e);

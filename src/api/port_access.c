@@ -86,8 +86,8 @@ void port_give_cookie(struct http_req *q, const struct port_place *p, const char
 	char rest[HTTP_PATH_MAX];
 	size_t n = port_query_rest(query ? query : "", rest, sizeof(rest));
 
-	/* "//host/" would be the address of another server. */
-	while (path[0] == '/' && path[1] == '/')
+	/* "//host/" would be the address of another server; browsers read a backslash as a slash. */
+	while (strspn(path, "/\\") > 1)
 		path++;
 	if (buf_addf(&to, "%s%s%.*s", path, n ? "?" : "", (int)n, rest) < 0) {
 		http_fail_as(q, WHY_PATH_TOO_LONG, "the path is too long", NULL, NULL);

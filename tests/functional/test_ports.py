@@ -373,6 +373,8 @@ def test_a_browser_gets_a_cookie_for_the_token_in_its_address(d, box, at):
     assert d.get(at + "/page", token=None, headers={"Cookie": cookie.split(";")[0]}).status == 200
     r = d.get(f"//evil.example/?cloche_token={own}", token=None, headers={"Host": host_of(box)})
     assert r.status == 303 and r.headers["Location"] == "/evil.example/" and "; Path=/;" in r.headers["Set-Cookie"]
+    r = d.get(f"/\\\\evil.example/?cloche_token={own}", token=None, headers={"Host": host_of(box)})
+    assert r.status == 303 and r.headers["Location"] == "\\evil.example/"
     seen = d.post(at + f"/p?cloche_token={own}&x=1", b"data", token=None).json
     assert seen["target"] == "/p?x=1" and seen["body"] == "data"
     d.delete(at)

@@ -1,5 +1,6 @@
 /* Hibernation: of a sandbox that sleeps there are layers and rows, and nothing else. */
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/step.h"
 #include "service/sandbox/disk.h"
@@ -33,6 +34,7 @@ struct sleep {
 	bool froze; /* by us */
 	bool let_go; /* of its pipes */
 	unsigned tries, steady_tries, quiet_tries;
+	uint64_t until_ns; /* what may be over in a moment is tried again until then; 0: no seal was begun yet */
 	uint64_t handle;
 	uv_timer_t *timer;
 	char *why; /* its processes could not be carried */
@@ -186,7 +188,7 @@ static void on_sealed(void *arg, struct checkpoint *c, const struct err *e)
 	}
 	x->e = *e;
 	/* Files were being read, or the agent was busy; or the warden is at a seal whose caller is gone. */
-	if ((e->errnum == EAGAIN || e->errnum == EBUSY) && x->tries++ < TRIES) {
+	if ((e->errnum == EAGAIN || e->errnum == EBUSY) && x->tries++ < TRIES && clock_mono_ns() < x->until_ns) {
 		thaw(x);
 		uv_timer_start(x->timer, on_again, AGAIN_MS, 0);
 	} else if (e->kind == ERR_REFUSED && !x->must_carry && !x->why) {
@@ -214,6 +216,8 @@ static void seal(struct sleep *x)
 {
 	struct sandbox *b = x->b;
 
+	if (!x->until_ns)
+		x->until_ns = clock_mono_ns() + TRIES * AGAIN_MS * 1000000ULL;
 	if (!b->service->commands->any_read(b))
 		sandbox_parts_save(b, &x->who, x->why ? MEMORY_NO : MEMORY_YES, x->network, on_sealed, x);
 	else if (x->quiet_tries++ < QUIET_TRIES)

@@ -289,7 +289,7 @@ void api_request(void *arg, struct http_req *q)
 
 static void on_look(uv_timer_t *t)
 {
-	api_look_at_standing(t->data);
+	api_check_streams(t->data);
 }
 
 /* Without memory for the timer, the end of a token's validity is not noticed; a revocation is. */
@@ -306,16 +306,16 @@ static void look_from_now_on(struct api *a)
 		uv_timer_start(a->looks, on_look, LOOK_MS, LOOK_MS);
 }
 
-void api_stand(struct api *a, struct standing *s, const struct who *who, stand_end_fn *end, void *arg)
+void api_stream_add(struct api *a, struct api_stream *s, const struct who *who, stream_end_fn *end, void *arg)
 {
-	*s = (struct standing){ .next = a->standing, .prev = &a->standing, .mark = who->mark, .end = end, .arg = arg };
+	*s = (struct api_stream){ .next = a->streams, .prev = &a->streams, .mark = who->mark, .end = end, .arg = arg };
 	if (s->next)
 		s->next->prev = &s->next;
-	a->standing = s;
+	a->streams = s;
 	look_from_now_on(a);
 }
 
-void api_unstand(struct standing *s)
+void api_stream_remove(struct api_stream *s)
 {
 	if (!s->prev)
 		return;
@@ -325,9 +325,9 @@ void api_unstand(struct standing *s)
 	s->prev = NULL;
 }
 
-void api_look_at_standing(struct api *a)
+void api_check_streams(struct api *a)
 {
-	struct standing *s = a->standing;
+	struct api_stream *s = a->streams;
 
 	if (!s && a->looks)
 		uv_timer_stop(a->looks);
@@ -336,18 +336,18 @@ void api_look_at_standing(struct api *a)
 			s = s->next;
 			continue;
 		}
-		api_unstand(s);
-		s->end(s->arg, STAND_DENIED);
-		s = a->standing; /* ending it may have ended others */
+		api_stream_remove(s);
+		s->end(s->arg, STREAM_DENIED);
+		s = a->streams; /* ending it may have ended others */
 	}
 }
 
-void api_end_standing(struct api *a)
+void api_end_streams(struct api *a)
 {
-	struct standing *s;
+	struct api_stream *s;
 
-	while ((s = a->standing)) {
-		api_unstand(s);
-		s->end(s->arg, STAND_STOP);
+	while ((s = a->streams)) {
+		api_stream_remove(s);
+		s->end(s->arg, STREAM_STOP);
 	}
 }

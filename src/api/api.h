@@ -18,12 +18,12 @@
  * A stream without an end of its own (events, a terminal): it is ended when the daemon stops, and when the token that
  * opened it is not valid any more.
  */
-enum stand_end { STAND_STOP, STAND_DENIED };
-typedef void stand_end_fn(void *arg, enum stand_end why); /* ends the stream; it is in no list any more */
-struct standing {
-	struct standing *next, **prev;
+enum stream_end { STREAM_STOP, STREAM_DENIED };
+typedef void stream_end_fn(void *arg, enum stream_end why); /* ends the stream; it is in no list any more */
+struct api_stream {
+	struct api_stream *next, **prev;
 	struct token_mark mark;
-	stand_end_fn *end;
+	stream_end_fn *end;
 	void *arg;
 };
 
@@ -38,7 +38,7 @@ struct api {
 	const char *noid_isolation;
 	const char *ports_domain; /* servers inside are {port}-{id}.DOMAIN; "" = by path only */
 	uint64_t started_ns;
-	struct standing *standing;
+	struct api_stream *streams;
 	uv_timer_t *looks; /* checks the tokens of streams, while there are any */
 	uint64_t requests, refused; /* for the metrics */
 	uint64_t refused_noted_ns;
@@ -63,12 +63,12 @@ bool api_foreign(void *arg, const struct http_req *q);
 /* Every route of every dialect, for the router and for the test of the OpenAPI document. */
 const struct route *api_routes(size_t *ret_n);
 
-void api_stand(struct api *a, struct standing *s, const struct who *who, stand_end_fn *end, void *arg);
-void api_unstand(struct standing *s); /* also allowed when it is in no list */
+void api_stream_add(struct api *a, struct api_stream *s, const struct who *who, stream_end_fn *end, void *arg);
+void api_stream_remove(struct api_stream *s); /* also allowed when it is in no list */
 /* The daemon stops: ends every stream in the list. Running commands continue. */
-void api_end_standing(struct api *a);
+void api_end_streams(struct api *a);
 /* Tokens have changed: ends streams that are not allowed any more, at once instead of within a second. */
-void api_look_at_standing(struct api *a);
+void api_check_streams(struct api *a);
 
 /*
  * Whether the sandbox that a request needs is awake. If not it is woken up, and the request is handled, or refused,

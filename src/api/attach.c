@@ -27,7 +27,7 @@ struct attach {
 	struct ws *ws;
 	struct exec_sink sink;
 	struct exec_watch watch;
-	struct standing standing;
+	struct api_stream registered;
 	bool direct; /* this WebSocket is the exec's sink */
 	bool told; /* the start was reported */
 	bool held; /* stdin: the client waits */
@@ -39,7 +39,7 @@ struct attach {
 
 static void attach_free(struct attach *t)
 {
-	api_unstand(&t->standing);
+	api_stream_remove(&t->registered);
 	exec_unwatch(&t->watch);
 	if (t->exec && t->direct)
 		exec_leave(t->exec, &t->sink);
@@ -288,11 +288,11 @@ static void on_message(void *arg, bool text, const uint8_t *data, size_t len)
 }
 
 /* The command continues, and clients can attach again when the daemon is back. */
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct attach *t = arg;
 
-	if (why == STAND_DENIED)
+	if (why == STREAM_DENIED)
 		ws_close(t->ws, 1008, "the token is no longer valid");
 	else
 		ws_close(t->ws, 1001, "the daemon is stopping");
@@ -335,7 +335,7 @@ void attach_ws(struct call *c, const struct attach_kind *kind, const struct atta
 		return;
 	}
 	c->q = NULL;
-	api_stand(t->api, &t->standing, &t->who, on_stop, t);
+	api_stream_add(t->api, &t->registered, &t->who, on_stop, t);
 	t->sandbox = TAKE_PTR(c->sandbox);
 	t->exec = TAKE_PTR(c->exec);
 	call_free(c);

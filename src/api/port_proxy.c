@@ -40,7 +40,7 @@ struct proxy {
 	bool begun; /* the answer's head was forwarded */
 	bool events; /* the answer is a stream of events, without an end of its own */
 	struct answer answer;
-	struct standing standing;
+	struct api_stream registered;
 };
 
 static void on_poll(uv_poll_t *h, int status, int events);
@@ -52,7 +52,7 @@ static void free_handle(uv_handle_t *h)
 
 static void proxy_free(struct proxy *x)
 {
-	api_unstand(&x->standing);
+	api_stream_remove(&x->registered);
 	if (x->waiting)
 		sandbox_wait_cancel(x->pass.sandbox, &x->waiter);
 	if (x->dial)
@@ -254,11 +254,11 @@ static bool is_events(const struct answer *a)
 	return type && !strncasecmp(type, "text/event-stream", 17);
 }
 
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct proxy *x = arg;
 
-	if (why == STAND_STOP && !x->tunnel && !x->events)
+	if (why == STREAM_STOP && !x->tunnel && !x->events)
 		return; /* it has its end, and some time for that */
 	if (x->tunnel)
 		tunnel_cut(x->tunnel);
@@ -277,7 +277,7 @@ static int upgrade(struct proxy *x, struct http_req *q, const char *protocol)
 	x->q = NULL;
 	x->begun = true;
 	x->out_end = false; /* the request has ended, but what the client sends from now on has not */
-	api_stand(x->api, &x->standing, &who, on_stop, x);
+	api_stream_add(x->api, &x->registered, &who, on_stop, x);
 	return 0;
 }
 
@@ -305,7 +305,7 @@ static bool begin_answer(struct proxy *x)
 	x->begun = true;
 	x->events = is_events(&x->answer);
 	who = api_who(x->q);
-	api_stand(x->api, &x->standing, &who, on_stop, x);
+	api_stream_add(x->api, &x->registered, &who, on_stop, x);
 	http_reason(x->q, x->answer.reason);
 	http_begin(x->q, x->answer.status, NULL, x->answer.length);
 	return true;

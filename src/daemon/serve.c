@@ -87,7 +87,7 @@ static void on_signal(uv_signal_t *h, int sig)
 	}
 	v->draining = true;
 	service_drain(v->service);
-	api_end_standing(v->api);
+	api_end_streams(v->api);
 	http_server_drain(v->http, on_drained, v);
 	uv_timer_start(&v->deadline, on_deadline, DRAIN_MS, 0);
 }

@@ -148,22 +148,22 @@ static struct client *client_open(struct wt *w, const char *const *more)
 }
 
 /* What most tests need: a warden, a connection to it, one sandbox. */
-struct stand {
+struct fixture {
 	struct wt w;
 	struct client *c;
 	struct sandbox_spec spec;
 	struct box b;
 };
 
-static bool stand_open(struct stand *s, const char *const *more)
+static bool fixture_open(struct fixture *s, const char *const *more)
 {
-	*s = (struct stand){ 0 };
+	*s = (struct fixture){ 0 };
 	wt_spec(&s->spec);
 	s->c = client_open(&s->w, more);
 	return s->c != NULL;
 }
 
-static int stand_close(struct stand *s)
+static int fixture_close(struct fixture *s)
 {
 	if (s->b.made)
 		box_close(&s->b);
@@ -173,10 +173,10 @@ static int stand_close(struct stand *s)
 
 TEST(a_command_runs_and_its_exit_code_comes_back)
 {
-	static struct stand s;
+	static struct fixture s;
 	struct done d;
 
-	CHECK(stand_open(&s, NULL));
+	CHECK(fixture_open(&s, NULL));
 	CHECK(box_open(s.c, &s.spec, &s.b));
 	CHECK_EQ(s.b.s.receipt.idmapped, true);
 	CHECK(s.b.s.receipt.landlock_abi > 0);
@@ -187,15 +187,15 @@ TEST(a_command_runs_and_its_exit_code_comes_back)
 	CHECK_EQ(WEXITSTATUS(d.status), 7);
 	CHECK_STR(d.out, "1000\n");
 	CHECK_EQ(box_close(&s.b), 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 TEST(two_sandboxes_do_not_see_each_other)
 {
-	static struct stand s;
+	static struct fixture s;
 	static struct box other;
 
-	CHECK(stand_open(&s, NULL));
+	CHECK(fixture_open(&s, NULL));
 	CHECK(box_open(s.c, &s.spec, &s.b));
 	CHECK(box_open(s.c, &s.spec, &other));
 	CHECK_EQ(sh(&s.b, "echo mine > /tmp/x; echo mine > /home/user/x").status, 0);
@@ -204,7 +204,7 @@ TEST(two_sandboxes_do_not_see_each_other)
 	CHECK_EQ(box_close(&s.b), 0);
 	CHECK_EQ(sh(&other, "true").status, 0);
 	CHECK_EQ(box_close(&other), 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 /* The pool recycles a tenant's namespace: a connection that is still closing would hold its port there for a minute. */
@@ -219,9 +219,9 @@ TEST(what_went_over_the_loopback_interface_is_not_left_to_the_next)
 		"c = socket.create_connection(('127.0.0.1', 8080)); a, _ = s.accept(); a.close(); c.close()\n",
 		NULL
 	};
-	static struct stand s;
+	static struct fixture s;
 
-	CHECK(stand_open(&s, more));
+	CHECK(fixture_open(&s, more));
 	s.spec.tenant = 7;
 	for (int life = 0; life < 6; life++) {
 		struct done d;
@@ -233,7 +233,7 @@ TEST(what_went_over_the_loopback_interface_is_not_left_to_the_next)
 		CHECK_EQ(box_close(&s.b), 0);
 		wt_sleep_ms(100); /* until the slot is recycled, and the next sandbox uses it */
 	}
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 static unsigned long long counter(const char *path)
@@ -271,12 +271,12 @@ TEST(freezing_stops_a_counter_and_thawing_lets_it_go_on)
 	static const char *const count[] = { "/bin/sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /shared/n; done",
 					     NULL };
 	static const char *const more[] = { "--allow-mount", "/var/tmp", NULL };
-	static struct stand s;
+	static struct fixture s;
 	unsigned long long was;
 	char path[32], file[64];
 	struct err e = { 0 };
 
-	CHECK(stand_open(&s, more));
+	CHECK(fixture_open(&s, more));
 	CHECK(shared_folder(path, &s.spec));
 	CHECK(box_open(s.c, &s.spec, &s.b));
 	CHECK(start(&s.b, count, 1000, STDERR_FILENO) > 0);
@@ -291,18 +291,18 @@ TEST(freezing_stops_a_counter_and_thawing_lets_it_go_on)
 	/* A frozen sandbox can be ended, too. */
 	CHECK_EQ(client_freeze(s.c, s.b.there.handle, &e), 0);
 	CHECK_EQ(box_close(&s.b), 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 	unlink(file);
 	CHECK_EQ(rmdir(path), 0);
 }
 
 TEST(usage_shows_memory_files_processes_and_cpu_time)
 {
-	static struct stand s;
+	static struct fixture s;
 	struct warden_stat a, b;
 	struct err e = { 0 };
 
-	CHECK(stand_open(&s, NULL));
+	CHECK(fixture_open(&s, NULL));
 	CHECK(box_open(s.c, &s.spec, &s.b));
 	CHECK_EQ(client_stat(s.c, s.b.there.handle, &a, &e), 0);
 	CHECK_EQ(sh(&s.b, "head -c 20000000 /dev/zero > /tmp/big; sleep 100 >/dev/null 2>&1 & true").status, 0);
@@ -317,16 +317,16 @@ TEST(usage_shows_memory_files_processes_and_cpu_time)
 	/* /proc/meminfo is updated while it runs. */
 	CHECK_EQ(sh(&s.b, "until awk '/MemFree/ { exit !($2 < 115000) }' /proc/meminfo; do sleep 0.05; done").status,
 		 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 TEST(what_one_sandbox_wrote_no_later_one_sees)
 {
 	static const char *const more[] = { "--pool", "3", NULL };
-	static struct stand s;
+	static struct fixture s;
 	struct done d;
 
-	CHECK(stand_open(&s, more));
+	CHECK(fixture_open(&s, more));
 	for (int i = 0; i < 25; i++) {
 		CHECK(box_open(s.c, &s.spec, &s.b));
 		/*
@@ -345,7 +345,7 @@ TEST(what_one_sandbox_wrote_no_later_one_sees)
 		CHECK_EQ(d.status, 0);
 		CHECK_EQ(box_close(&s.b), 0);
 	}
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 /* Whether it was prebuilt: its agent has already sent UP. */
@@ -368,11 +368,11 @@ TEST(who_asks_for_the_same_finds_it_standing_and_others_get_what_they_ask_for)
 	static const char *const want[] = { "test\n/home/user\nMemTotal:         131072 kB\nfixed\n",
 					    "other\n/home/user\nMemTotal:         262144 kB\nfixed\n" };
 	static struct sandbox_spec spec[2];
-	static struct stand s;
+	static struct fixture s;
 	unsigned ahead[2] = { 0 };
 	struct err e = { 0 };
 
-	CHECK(stand_open(&s, more));
+	CHECK(fixture_open(&s, more));
 	spec[0] = spec[1] = s.spec;
 	memcpy(spec[1].hostname, "other", 6);
 	spec[1].limits.memory = 256 * MIB;
@@ -397,17 +397,17 @@ TEST(who_asks_for_the_same_finds_it_standing_and_others_get_what_they_ask_for)
 	}
 	printf("# %u and %u of them stood\n", ahead[0], ahead[1]);
 	CHECK(ahead[0] > 4 && ahead[1] > 4);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 TEST(execs_run_one_after_another_and_at_the_same_time)
 {
 	enum { N = 8 };
-	static struct stand s;
+	static struct fixture s;
 	int p[2], seen = 0;
 	char out[256];
 
-	CHECK(stand_open(&s, NULL));
+	CHECK(fixture_open(&s, NULL));
 	CHECK(box_open(s.c, &s.spec, &s.b));
 	CHECK_EQ(sh(&s.b, "echo 1 > /tmp/step").status, 0);
 	CHECK_EQ(sh(&s.b, "test $(cat /tmp/step) = 1 && echo 2 > /tmp/step").status, 0);
@@ -437,12 +437,12 @@ TEST(execs_run_one_after_another_and_at_the_same_time)
 	read_all(p[0], out, sizeof(out));
 	fd_close(p[0]);
 	CHECK_EQ(strlen(out), 2 * N);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 static void probe_later(uint32_t uid)
 {
-	static struct stand s;
+	static struct fixture s;
 	static struct done d;
 	char probe[512], folder[512];
 	const char *const more[] = { "--allow-mount", folder, NULL };
@@ -450,7 +450,7 @@ static void probe_later(uint32_t uid)
 
 	CHECK(wt_program("cloche-probe", probe, sizeof(probe)));
 	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(probe, '/') - probe), probe);
-	CHECK(stand_open(&s, more));
+	CHECK(fixture_open(&s, more));
 	s.spec.uid = s.spec.gid = uid;
 	snprintf(s.spec.mount[0].src, SPEC_PATH, "%.*s", SPEC_PATH - 1, probe);
 	snprintf(s.spec.mount[0].dst, SPEC_PATH, "/probe");
@@ -465,7 +465,7 @@ static void probe_later(uint32_t uid)
 	CHECK_CONTAINS(d.out, "closed");
 	CHECK(!strstr(d.out, "\topen"));
 	CHECK_EQ(d.status, 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 TEST(who_stops_execs_on_their_way_does_not_stop_the_agent)
@@ -479,10 +479,10 @@ TEST(who_stops_execs_on_their_way_does_not_stop_the_agent)
 		NULL
 	};
 	static const char *const victim[] = { "/bin/true", NULL };
-	static struct stand s;
+	static struct fixture s;
 	AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	CHECK(stand_open(&s, NULL));
+	CHECK(fixture_open(&s, NULL));
 	s.spec.limits.cpu_milli = 0;
 	CHECK(box_open(s.c, &s.spec, &s.b));
 	for (int i = 0; i < 3; i++)
@@ -502,7 +502,7 @@ TEST(who_stops_execs_on_their_way_does_not_stop_the_agent)
 			TEST_FAIL("try %d: the agent does not answer any more (status %d)", i, status);
 	}
 	CHECK_EQ(box_close(&s.b), 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 TEST(probes_in_a_later_exec_find_nothing_open)
@@ -517,10 +517,10 @@ TEST(probes_in_a_later_exec_as_root_find_nothing_open)
 
 TEST(limits_on_io_are_made_to_order_also_twice_in_a_row)
 {
-	static struct stand s;
+	static struct fixture s;
 	static struct box other;
 
-	CHECK(stand_open(&s, NULL));
+	CHECK(fixture_open(&s, NULL));
 	s.spec.limits.io_bps = 10 * MIB;
 	s.spec.flags |= SPEC_DISK;
 	CHECK(box_open(s.c, &s.spec, &s.b));
@@ -529,7 +529,7 @@ TEST(limits_on_io_are_made_to_order_also_twice_in_a_row)
 	CHECK_EQ(sh(&s.b, "true").status, 0);
 	CHECK_EQ(sh(&other, "true").status, 0);
 	CHECK_EQ(box_close(&other), 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 TEST(three_hundred_lives_with_four_at_once_leave_nothing)
@@ -540,11 +540,11 @@ TEST(three_hundred_lives_with_four_at_once_leave_nothing)
 	static char group[LIVES][256];
 	unsigned fds = 0, children = 0, mounts = 0, left = 0;
 	pid_t all[512];
-	static struct stand s;
+	static struct fixture s;
 	struct warden_counts c;
 	struct err e = { 0 };
 
-	CHECK(stand_open(&s, more));
+	CHECK(fixture_open(&s, more));
 	memset(alive, 0, sizeof(alive));
 	for (int i = 0; i < LIVES; i++) {
 		struct box *b = &alive[i % ALIVE];
@@ -594,7 +594,7 @@ TEST(three_hundred_lives_with_four_at_once_leave_nothing)
 		CHECK(access(group[i], F_OK) == 0);
 		CHECK_EQ(box_close(&alive[i % ALIVE]), 0);
 	}
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 	for (int i = 0; i < LIVES; i++)
 		CHECK(access(group[i], F_OK) < 0);
 }
@@ -632,10 +632,10 @@ static struct done root_sh(struct box *b, const char *text)
 /* Does what dpkg does, through an overlay that works with the warden's capabilities. */
 static void change_system(uint32_t flags)
 {
-	static struct stand s;
+	static struct fixture s;
 	struct done d;
 
-	CHECK(stand_open(&s, NULL));
+	CHECK(fixture_open(&s, NULL));
 	s.spec.uid = s.spec.gid = 0;
 	s.spec.flags = flags;
 	CHECK(box_open(s.c, &s.spec, &s.b));
@@ -655,7 +655,7 @@ static void change_system(uint32_t flags)
 	CHECK_CONTAINS(d.out, "True");
 	CHECK_EQ(access("/usr/bin/mine", F_OK), -1);
 	CHECK_EQ(access("/usr/bin/yes", F_OK), 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }
 
 TEST(root_of_a_sandbox_changes_its_own_system_as_package_managers_do)
@@ -670,9 +670,9 @@ TEST(the_same_goes_for_a_layer_on_disk)
 
 TEST(a_read_only_root_keeps_its_writable_places)
 {
-	static struct stand s;
+	static struct fixture s;
 
-	CHECK(stand_open(&s, NULL));
+	CHECK(fixture_open(&s, NULL));
 	s.spec.flags = SPEC_READ_ONLY;
 	snprintf(s.spec.tmpfs[0].path, SPEC_PATH, "/scratch");
 	s.spec.tmpfs[0].size = 1 * MIB;
@@ -681,5 +681,5 @@ TEST(a_read_only_root_keeps_its_writable_places)
 	CHECK_EQ(sh(&s.b, "echo x > /tmp/x && echo x > /home/user/x && echo x > /scratch/x").status, 0);
 	CHECK(sh(&s.b, "echo x > /var/tmp/x").status != 0);
 	CHECK(sh(&s.b, "head -c 2000000 /dev/zero > /scratch/big").status != 0);
-	CHECK_EQ(stand_close(&s), 0);
+	CHECK_EQ(fixture_close(&s), 0);
 }

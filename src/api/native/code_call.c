@@ -14,7 +14,7 @@ void code_call_init(struct code_call *x, struct call *c)
 
 void code_call_done(struct code_call *x)
 {
-	api_unstand(&x->standing);
+	api_stream_remove(&x->registered);
 	collected_done(&x->all);
 }
 

@@ -18,13 +18,13 @@ struct session {
 	char context[ID_SIZE];
 	struct ws *ws;
 	struct context_task *task; /* or NULL: nothing runs */
-	struct standing standing;
+	struct api_stream registered;
 	bool stopping; /* closes when the code has ended */
 };
 
 static void session_free(struct session *s)
 {
-	api_unstand(&s->standing);
+	api_stream_remove(&s->registered);
 	sandbox_rest(s->sandbox);
 	sandbox_unref(s->sandbox);
 	free(s);
@@ -174,18 +174,18 @@ static void on_gone(void *arg)
 	session_free(s);
 }
 
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct session *s = arg;
 
-	if (why == STAND_STOP && s->task) {
+	if (why == STREAM_STOP && s->task) {
 		s->stopping = true;
 		return;
 	}
 	if (s->task)
 		context_task_leave(s->task);
-	ws_close(s->ws, why == STAND_DENIED ? 1008 : 1001,
-		 why == STAND_DENIED ? "the token is no longer valid" : "the daemon is stopping");
+	ws_close(s->ws, why == STREAM_DENIED ? 1008 : 1001,
+		 why == STREAM_DENIED ? "the token is no longer valid" : "the daemon is stopping");
 	session_free(s);
 }
 
@@ -216,6 +216,6 @@ void get_context_attach(void *arg, struct http_req *q, const struct route *r)
 	}
 	c->q = NULL;
 	s->sandbox = TAKE_PTR(c->sandbox);
-	api_stand(s->api, &s->standing, &s->who, on_stop, s);
+	api_stream_add(s->api, &s->registered, &s->who, on_stop, s);
 	call_free(c);
 }

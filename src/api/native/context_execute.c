@@ -74,11 +74,11 @@ static void on_gone(struct call *c)
 	execution_free(x);
 }
 
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct execution *x = arg;
 
-	if (why == STAND_STOP)
+	if (why == STREAM_STOP)
 		return; /* it has its end, and some time for that */
 	x->code.c->gone = NULL;
 	context_task_leave(x->task);
@@ -110,7 +110,7 @@ static void body(void *arg, const char *data, size_t len)
 	http_ask_gone(c->q);
 	if (x->code.stream) {
 		http_set_drain(c->q, on_drain, x);
-		api_stand(c->api, &x->code.standing, &c->who, on_stop, x);
+		api_stream_add(c->api, &x->code.registered, &c->who, on_stop, x);
 	}
 }
 

@@ -29,7 +29,7 @@ struct code_call {
 	struct call *c;
 	bool stream, begun; /* the answer is events (Accept: text/event-stream); the code runs */
 	struct collected all; /* of an answer that is one object */
-	struct standing standing;
+	struct api_stream registered;
 };
 void code_call_init(struct code_call *x, struct call *c);
 void code_call_done(struct code_call *x); /* may be called again */

@@ -7,7 +7,7 @@
 struct listener {
 	struct call *c;
 	struct event_listener l;
-	struct standing standing;
+	struct api_stream registered;
 	const struct tenant *tenant; /* NULL = all */
 	char sandbox[ID_SIZE]; /* "" = all */
 	bool replaying; /* sends stored events, which are bounded in number */
@@ -18,7 +18,7 @@ static void listener_end(struct call *c)
 	struct listener *l = c->data;
 
 	event_unlisten(&l->l);
-	api_unstand(&l->standing);
+	api_stream_remove(&l->registered);
 	free(l);
 	c->data = NULL;
 }
@@ -48,7 +48,7 @@ static void on_event(void *arg, const struct event *ev)
 	sse_event(l->c->q, id, ev->kind, ev->json, strlen(ev->json));
 }
 
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct listener *l = arg;
 	struct call *c = l->c;
@@ -80,7 +80,7 @@ static void begin(struct call *c, const struct tenant *t, const char *sandbox)
 		event_replay(c->api->s, seq, on_event, l);
 	l->replaying = false;
 	event_listen(c->api->s, &l->l, on_event, l);
-	api_stand(c->api, &l->standing, &c->who, on_stop, l);
+	api_stream_add(c->api, &l->registered, &c->who, on_stop, l);
 }
 
 void get_events(void *arg, struct http_req *q, const struct route *r)

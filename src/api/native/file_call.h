@@ -18,7 +18,7 @@ struct file_call {
 	uint64_t offset, length, left;
 	void (*on_drain)(void *arg);
 	void *more; /* state of archive.c */
-	struct standing standing; /* for watch.c */
+	struct api_stream registered; /* for watch.c */
 };
 
 /* NULL: the call has been answered. */

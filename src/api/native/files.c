@@ -17,7 +17,7 @@
 
 void file_call_free(struct file_call *f)
 {
-	api_unstand(&f->standing);
+	api_stream_remove(&f->registered);
 	buf_done(&f->out);
 	free(f->path);
 	free(f);

@@ -7,7 +7,7 @@
 struct watcher {
 	struct call *c;
 	struct operation_watch w;
-	struct standing standing;
+	struct api_stream registered;
 };
 
 /* The one in the path. NULL: it has been answered. */
@@ -69,7 +69,7 @@ static void watcher_end(struct call *c)
 	struct watcher *w = c->data;
 
 	operation_unlisten(&w->w);
-	api_unstand(&w->standing);
+	api_stream_remove(&w->registered);
 	free(w);
 	c->data = NULL;
 }
@@ -98,7 +98,7 @@ static void on_event(void *arg, const struct operation_event *ev)
 		end_stream(c);
 }
 
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct watcher *w = arg;
 
@@ -125,6 +125,6 @@ void get_operation_events(void *arg, struct http_req *q, const struct route *r)
 	c->data = w;
 	c->gone = watcher_end;
 	sse_begin(q);
-	api_stand(c->api, &w->standing, &c->who, on_stop, w);
+	api_stream_add(c->api, &w->registered, &c->who, on_stop, w);
 	operation_listen(o, seq, &w->w, on_event, w);
 }

@@ -15,7 +15,7 @@
 struct reader {
 	struct call *c;
 	struct exec_watch watch;
-	struct standing standing;
+	struct api_stream registered;
 	enum exec_stream stream;
 	uint64_t at, end; /* the next offset, and the end: UINT64_MAX when it follows */
 	bool follow;
@@ -25,7 +25,7 @@ struct reader {
 
 static void reader_free(struct reader *r)
 {
-	api_unstand(&r->standing);
+	api_stream_remove(&r->registered);
 	exec_unwatch(&r->watch);
 	free(r->buf);
 	free(r);
@@ -105,7 +105,7 @@ static void on_gone(struct call *c)
 }
 
 /* The client must not take the output so far for all of it. */
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct reader *r = arg;
 	struct call *c = r->c;
@@ -176,6 +176,6 @@ void get_exec_output(void *arg, struct http_req *q, const struct route *route)
 	http_begin(q, 200, "application/octet-stream", -1);
 	exec_watch(c->exec, &r->watch, on_change, r);
 	if (r->follow)
-		api_stand(c->api, &r->standing, &c->who, on_stop, r);
+		api_stream_add(c->api, &r->registered, &c->who, on_stop, r);
 	read_on(r);
 }

@@ -74,7 +74,7 @@ static void on_gone(struct call *c)
 }
 
 /* Unlike a command it cannot be found again later: with the daemon, or its token, it ends. */
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct run_call *x = arg;
 	struct call *c = x->code.c;
@@ -82,7 +82,7 @@ static void on_stop(void *arg, enum stand_end why)
 
 	c->gone = NULL;
 	run_leave(x->run);
-	if (why == STAND_STOP && !code_call_answered(&x->code)) {
+	if (why == STREAM_STOP && !code_call_answered(&x->code)) {
 		if (x->code.begun)
 			err_set(&e, WHY_CONTEXT_ENDED, -ESHUTDOWN, "the daemon is stopping, and has ended the code");
 		else
@@ -112,7 +112,7 @@ static void body(void *arg, const char *data, size_t len)
 	http_ask_gone(c->q);
 	if (x->code.stream)
 		http_set_drain(c->q, on_drain, x);
-	api_stand(c->api, &x->code.standing, &c->who, on_stop, x);
+	api_stream_add(c->api, &x->code.registered, &c->who, on_stop, x);
 }
 
 void post_run(void *arg, struct http_req *q, const struct route *r)

@@ -13,7 +13,7 @@ struct sse_exec {
 	struct call *c;
 	struct exec_sink sink;
 	struct exec_watch watch;
-	struct standing standing;
+	struct api_stream registered;
 	struct buf out; /* events of the present piece; lent to the connection while ->busy */
 	bool told; /* the start was reported */
 	bool busy, over;
@@ -25,7 +25,7 @@ static const char *const names[] = { "stdout", "stderr" };
 
 static void sse_free(struct sse_exec *t)
 {
-	api_unstand(&t->standing);
+	api_stream_remove(&t->registered);
 	exec_unwatch(&t->watch);
 	buf_done(&t->out);
 	free(t);
@@ -188,12 +188,12 @@ static void on_gone(struct call *c)
 	sse_free(t);
 }
 
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct sse_exec *t = arg;
 	struct call *c = t->c;
 
-	if (why == STAND_STOP)
+	if (why == STREAM_STOP)
 		return; /* it has its end, and some time for that */
 	c->gone = NULL;
 	exec_leave(c->exec, &t->sink);
@@ -231,5 +231,5 @@ void sse_exec_run(struct call *c, struct exec *x)
 	sse_begin(c->q);
 	say_started(t); /* an exec that started at once was not watched yet */
 	exec_watch(x, &t->watch, on_change, t);
-	api_stand(c->api, &t->standing, &c->who, on_stop, t);
+	api_stream_add(c->api, &t->registered, &c->who, on_stop, t);
 }

@@ -149,7 +149,7 @@ static void rotate_body(struct call *c, const char *data, size_t len)
 		call_fail(c, &e);
 		return;
 	}
-	api_look_at_standing(c->api);
+	api_check_streams(c->api);
 	answer_secret(c, 200, k, text);
 }
 
@@ -170,6 +170,6 @@ void delete_token(void *arg, struct http_req *q, const struct route *r)
 		return;
 	rc = token_remove(c->api->access, k, &who, &e);
 	if (rc == 0)
-		api_look_at_standing(c->api);
+		api_check_streams(c->api);
 	call_removed(c, rc, &e);
 }

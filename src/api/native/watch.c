@@ -89,7 +89,7 @@ static void on_done(void *arg, int r, const struct file_end *x, unsigned flags, 
 	call_free(c);
 }
 
-static void on_stop(void *arg, enum stand_end why)
+static void on_stop(void *arg, enum stream_end why)
 {
 	struct file_call *f = arg;
 	struct call *c = f->c;
@@ -120,5 +120,5 @@ void watch_files(struct file_call *f)
 	}
 	http_set_drain(f->c->q, on_drain, f);
 	if (file_call_begin(f, FILE_WATCH, recursive ? FILE_RECURSIVE : 0, &q, &calls) == 0)
-		api_stand(f->c->api, &f->standing, &f->c->who, on_stop, f);
+		api_stream_add(f->c->api, &f->registered, &f->c->who, on_stop, f);
 }

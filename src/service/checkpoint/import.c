@@ -318,7 +318,7 @@ static int read_manifest(struct import *x, struct sandbox_request **ret, struct 
 static void begin_sandbox(struct import *x)
 {
 	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
-	struct sandbox_plan p = { .tenant = x->who.tenant, .maker = &maker, .arg = x, .stand_in = true };
+	struct sandbox_plan p = { .tenant = x->who.tenant, .maker = &maker, .arg = x, .hidden = true };
 	struct err e = { 0 };
 	struct told t = { 0 };
 	struct sandbox *b;

@@ -215,7 +215,7 @@ int kernel_start(struct context *c, struct err *e)
 	if (r < 0)
 		return r;
 	w->timeout_ms = 0; /* executions have one */
-	w->background = w->standing = true;
+	w->background = w->resident = true;
 	w->context = kept(c);
 	if (!w->context)
 		return err_set(e, ERR_TOO_LARGE, -E2BIG, "the settings of a context take more than 1 MiB");

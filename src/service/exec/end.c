@@ -429,7 +429,7 @@ static void on_stored(void *arg)
 	exec_remember(x);
 	service_soon(b->service); /* what is kept is not kept for ever */
 	forget_old(b);
-	if (!x->request->standing)
+	if (!x->request->resident)
 		sandbox_rest(b);
 	exec_unref(x);
 }

@@ -44,7 +44,7 @@ static struct exec_request *load_request(const struct sandbox *b, const json_t *
 		user_parse(user, &w->user, NULL);
 	way = json_string_value(json_object_get(spec, "way"));
 	w->way = !way ? EXEC_PROGRAM : !strcmp(way, "code") ? EXEC_CODE : EXEC_WARM;
-	w->standing = json_is_true(json_object_get(spec, "standing"));
+	w->resident = json_is_true(json_object_get(spec, "standing"));
 	w->background = json_is_true(json_object_get(spec, "background"));
 	w->tty = json_is_true(json_object_get(spec, "tty"));
 	w->timeout_ms = (uint64_t)json_integer_value(json_object_get(spec, "timeout_ms"));
@@ -130,7 +130,7 @@ int exec_load(struct sandbox *b, const struct exec_row *row, struct err *e)
 	b->running++;
 	b->service->running_execs++;
 	tenant_force(b->tenant, &(struct tenant_quota){ .execs = 1 });
-	if (!x->request->standing)
+	if (!x->request->resident)
 		sandbox_use(b);
 	if (x->request->timeout_ms) {
 		/* Its time is stopped while it is paused. */

@@ -351,7 +351,7 @@ void exec_request_trim(struct exec_request *x, struct mask *m)
 
 static void write_rest(const struct exec_request *x, struct json *j)
 {
-	if (x->standing)
+	if (x->resident)
 		jout_bool(j, "standing", true);
 	if (x->way != EXEC_PROGRAM)
 		jout_str(j, "way", x->way == EXEC_CODE ? "code" : "warm");

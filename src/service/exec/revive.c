@@ -45,7 +45,7 @@ static void drop(struct exec *x)
 		tenant_give(b->tenant, &one);
 		b->running--;
 		b->service->running_execs--;
-		if (!x->request->standing)
+		if (!x->request->resident)
 			sandbox_rest(b);
 		exec_timer_stop(x);
 	}

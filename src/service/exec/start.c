@@ -555,7 +555,7 @@ int exec_new(struct sandbox *b, const struct who *who, struct exec_request *requ
 	exec_list(x);
 	b->running++;
 	b->service->running_execs++;
-	if (!x->request->standing)
+	if (!x->request->resident)
 		sandbox_use(b);
 	exec_note_begin(x);
 	if (!x->stored) {

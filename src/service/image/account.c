@@ -203,7 +203,7 @@ static bool is_known(struct account_reading *a, const char *user)
 int image_account(struct service *s, const struct who *who, const char *chain, const char *user, image_account_fn *fn,
 		  void *arg, struct account_reading **ret, struct err *e)
 {
-	struct sandbox_plan p = { .tenant = who->tenant, .maker = &maker, .stand_in = true };
+	struct sandbox_plan p = { .tenant = who->tenant, .maker = &maker, .hidden = true };
 	struct account_reading *a = calloc(1, sizeof(*a));
 	int r;
 

@@ -160,7 +160,7 @@ int build_box_make(struct service *s, const struct who *who, const struct build_
 		   void *arg, struct build_box **ret, struct err *e)
 {
 	struct sandbox_plan plan = {
-		.tenant = who->tenant, .maker = &maker, .stand_in = true, .shared = true, .counted = false
+		.tenant = who->tenant, .maker = &maker, .hidden = true, .shared = true, .counted = false
 	};
 	AUTO(sandbox_request_free) struct sandbox_request *w = NULL;
 	struct build_box *x;

@@ -362,9 +362,7 @@ static bool fits_memory(const struct layer_making *m)
 
 static void start(struct layer_making *m)
 {
-	struct sandbox_plan p = {
-		.tenant = m->who.tenant, .maker = &maker, .arg = m, .stand_in = true, .shared = true
-	};
+	struct sandbox_plan p = { .tenant = m->who.tenant, .maker = &maker, .arg = m, .hidden = true, .shared = true };
 	struct err e = { 0 };
 	int r;
 

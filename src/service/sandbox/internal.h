@@ -32,7 +32,7 @@ struct sandbox_op *sandbox_op_new(struct sandbox *b, const struct who *who, sand
 /* The callback comes when what happened is stored; then the op is gone. */
 void sandbox_tell(struct service *s, struct sandbox_op *op, int r, const struct err *e);
 void sandbox_op_end(struct sandbox_op *op); /* at once */
-void sandbox_stand(struct sandbox *b); /* its agent says that it is up */
+void sandbox_up(struct sandbox *b); /* its agent says that it is up */
 void sandbox_give_up(struct sandbox *b, int r, const struct err *e); /* it will not become ready */
 void sandbox_make_room(struct sandbox *b); /* its names, and what it was charged for, are others' */
 void sandbox_leave(struct sandbox *b); /* takes it out of everything and lets go of it */

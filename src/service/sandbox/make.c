@@ -205,7 +205,7 @@ static void on_revived(void *arg, struct sandbox *b)
 	tell_makers(b, 0, NULL);
 }
 
-static void stand(struct sandbox *b)
+static void agent_up(struct sandbox *b)
 {
 	struct err e = { 0 };
 	int r;
@@ -228,14 +228,14 @@ static void on_given(struct sandbox *b, int r, const struct err *e)
 	if (r < 0)
 		sandbox_give_up(b, r, e);
 	else
-		stand(b);
+		agent_up(b);
 }
 
 /* Nothing is asked of it before it has its secrets. */
-void sandbox_stand(struct sandbox *b)
+void sandbox_up(struct sandbox *b)
 {
 	if (!sandbox_parts_prepare(b, on_given))
-		stand(b);
+		agent_up(b);
 }
 
 /* --- create --- */
@@ -345,15 +345,15 @@ static int claim(struct sandbox *b, const struct sandbox_plan *p, struct err *e)
 
 	if (is_ahead(b->request) && b->request->origin.run)
 		quota = (struct tenant_quota){ 0 }; /* the daemon's own idea: it counts when it is used */
-	if (p->stand_in)
+	if (p->hidden)
 		quota = (struct tenant_quota){ .memory = p->counted ? quota.memory : 0,
 					       .disk = p->counted ? quota.disk : 0 };
-	r = p->stand_in && !p->counted ? 0 : tenant_take(b->tenant, &quota, e);
+	r = p->hidden && !p->counted ? 0 : tenant_take(b->tenant, &quota, e);
 	while (r == -EDQUOT && !is_ahead(b->request) && sandbox_parts_yield(b->service, b->tenant))
 		r = tenant_take(b->tenant, &quota, e);
 	if (r < 0)
 		return r;
-	if (!p->stand_in)
+	if (!p->hidden)
 		r = sandbox_list(b, e);
 	else if (map_put(&b->service->sandboxes, b->id, b) < 0)
 		r = err_set(e, ERR_EXHAUSTED, -ENOMEM, "no memory for a sandbox");
@@ -381,7 +381,7 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 	struct sandbox_request *request = p->request;
 	struct sandbox_spec spec;
 	struct sandbox *b;
-	int r = p->stand_in && !s->draining ? 0 : room_for(s, request, e);
+	int r = p->hidden && !s->draining ? 0 : room_for(s, request, e);
 
 	if (r == 0)
 		r = mounts_may(&s->o, p->tenant, request->spec, e);
@@ -411,7 +411,7 @@ int sandbox_begin(struct service *s, const struct sandbox_plan *p, struct sandbo
 	r = id_new(b->id, sizeof(b->id));
 	/* A disk that no request asked for is not kept. */
 	if (r == 0 && request->spec->flags & SPEC_DISK && !tier_is_machine(request->spec->flags) && !request->disk[0] &&
-	    (!p->stand_in || p->like))
+	    (!p->hidden || p->like))
 		r = id_new(request->disk, sizeof(request->disk));
 	if (r == 0 && request->disk[0] && !request->disk_again)
 		disk_may_go(s, request->disk); /* until it is made */

@@ -145,7 +145,7 @@ enum exec_way {
 
 struct exec_request {
 	enum exec_way way;
-	bool standing; /* part of what the sandbox is: it may be idle all the same */
+	bool resident; /* part of what the sandbox is: it may be idle all the same */
 	char **argv;
 	uint32_t argc;
 	size_t cmd_bytes; /* 0, or how long the command was: ->argv is its beginning */

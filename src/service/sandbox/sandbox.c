@@ -244,7 +244,7 @@ static void on_frame(void *arg, int r, const struct frame *f, int *fds, size_t n
 
 		if (f->len)
 			b->fresh |= wire_get_u32(&in);
-		sandbox_stand(b);
+		sandbox_up(b);
 	} else if (f->type == FRAME_FAILED) {
 		on_failed(b, f);
 	}

@@ -49,7 +49,7 @@ struct sandbox_plan {
 	struct sandbox_request *request; /* taken over on success */
 	const struct sandbox_maker *maker;
 	void *arg;
-	bool stand_in; /* for another that is there: neither listed by name nor counted, */
+	bool hidden; /* for another that is there: neither listed by name nor counted, */
 	bool counted; /* memory and disk count all the same: a hidden sandbox must not exceed the quota */
 	struct sandbox *like; /* that one, or NULL */
 	uint64_t tree; /* of forks it is to be of; 0 = a new one */

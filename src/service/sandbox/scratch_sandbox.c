@@ -65,7 +65,7 @@ static void strip(struct sandbox_request *w)
 int scratch_sandbox_make(struct service *s, struct tenant *t, struct sandbox_request *request, scratch_sandbox_fn *fn,
 			 void *arg, struct scratch_sandbox **ret, struct err *e)
 {
-	struct sandbox_plan p = { .tenant = t, .request = request, .maker = &maker, .stand_in = true };
+	struct sandbox_plan p = { .tenant = t, .request = request, .maker = &maker, .hidden = true };
 	struct scratch_sandbox *h;
 	const bool vm = tier_is_machine(request->spec->flags);
 	int r;

@@ -201,7 +201,7 @@ void sandbox_replace(struct sandbox *b, const struct who *who, struct sandbox_re
 {
 	struct swap *x = calloc(1, sizeof(*x));
 	struct sandbox_plan plan = {
-		.tenant = b->tenant, .request = request, .maker = &maker, .arg = x, .stand_in = true, .like = b
+		.tenant = b->tenant, .request = request, .maker = &maker, .arg = x, .hidden = true, .like = b
 	};
 	int r = 0;
 

@@ -470,7 +470,7 @@ int template_start(struct sandbox *b, struct err *e)
 	own.exec_timeout_ms = 0;
 	r = exec_request_parse(&b->service->o, &own, b->request->start, &x, e);
 	if (r == 0) {
-		x->background = x->standing = true;
+		x->background = x->resident = true;
 		r = exec_new(b, &daemon, TAKE_PTR(x), NULL, &run, e);
 	}
 	if (r < 0)

@@ -271,7 +271,7 @@ static int start(struct warming *w, struct err *e)
 	if (r < 0)
 		return r;
 	x->way = python ? EXEC_WARM : EXEC_PROGRAM;
-	x->background = x->standing = true;
+	x->background = x->resident = true;
 	begin_timer(w);
 	w->sink = (struct exec_sink){ .data = on_data, .arg = w };
 	r = exec_new(w->sandbox, &daemon, TAKE_PTR(x), &w->sink, &w->exec, e);

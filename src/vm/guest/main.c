@@ -119,7 +119,7 @@ static int make_sandbox(struct guest *g, struct sandbox_spec *spec)
  * the agent are handled first: a command that was sent and not started would be started again in each copy, also where
  * all commands are to end first.
  */
-static int stand_still(struct guest *g)
+static int freeze_guest(struct guest *g)
 {
 	struct err e;
 	int r = g->sandbox ? carry_settle(&g->carry, SETTLE_MS) : 0;
@@ -177,7 +177,7 @@ static int on_message(void *arg, const struct mux *m)
 	case MUX_STEER:
 		return net_steer(g, m);
 	case MUX_QUIESCE:
-		return stand_still(g);
+		return freeze_guest(g);
 	case MUX_GO_ON:
 		set_clock(m);
 		return go_on(g);

@@ -17,7 +17,7 @@ int carry_quiesce(struct carry *c)
 	return 0;
 }
 
-static void stand(struct carry *c)
+static void keep_still(struct carry *c)
 {
 	c->still = true;
 	c->out_stop = c->out_len;
@@ -33,7 +33,7 @@ int still_begin(struct carry *c)
 	if (r < 0)
 		return r;
 	c->quiet_due++;
-	stand(c);
+	keep_still(c);
 	return 0;
 }
 
@@ -99,7 +99,7 @@ static int take_quiesce(struct carry *c, const struct mux *m)
 	r = carry_say(c, MUX_QUIET, 0, out, sizeof(out));
 	/* Also if the guest could not become quiet: the host sends GO_ON in any case. */
 	if (r == 0)
-		stand(c);
+		keep_still(c);
 	return r;
 }
 

@@ -16,7 +16,7 @@ from layers import Layers
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = 'cloche-warden'
 APART = ('base', 'linux', 'proto')
-BUDGET = 15020  # what there is today, and room for a fix; it may only go down
+BUDGET = 15000  # what there is today; it may only go down
 
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*', re.S)
 

@@ -180,6 +180,13 @@ int mount_put(int mnt, int tree, const char *place)
 	return at < 0 ? at : mount_attach_at(mnt, at, 0);
 }
 
+int mount_put_copy(int from, const char *path, uint64_t attrs, int tree, const char *place)
+{
+	AUTO_CLOSE int mnt = mount_clone(from, path, attrs, -1);
+
+	return mount_put(mnt, tree, place);
+}
+
 int mount_resize(int mnt, const char *size, const char *inodes)
 {
 	AUTO_CLOSE int ctx = sys_fspick(mnt, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);

@@ -40,6 +40,8 @@ int mount_attach_at(int mnt, int target, uint64_t cookie);
 bool mount_detached_copies(void);
 /* Attaches @mnt to the folder @place below @tree. A negative @mnt is returned as it is. */
 int mount_put(int mnt, int tree, const char *place);
+/* The same for a copy of @path below @from: mount_clone(). */
+int mount_put_copy(int from, const char *path, uint64_t attrs, int tree, const char *place);
 /* Change tmpfs size and inodes of a mounted instance. */
 int mount_resize(int mnt, const char *size, const char *inodes);
 /*

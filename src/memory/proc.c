@@ -133,7 +133,8 @@ bool proc_map(const struct idmap *m, uint64_t out, uint32_t *ret)
 	return false;
 }
 
-static int refuse(const struct proc *p, enum err_kind kind, int r, struct err *e, const char *fmt, va_list ap)
+__attribute__((format(printf, 5, 0))) static int refuse(const struct proc *p, enum err_kind kind, int r, struct err *e,
+							const char *fmt, va_list ap)
 {
 	char why[200];
 

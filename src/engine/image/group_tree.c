@@ -5,7 +5,6 @@
 #include "linux/mount.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 #define USUAL "/sys/fs/cgroup/"
@@ -25,10 +24,8 @@ static const char *const foreign[] = { "cpuset", "cpuacct" };
 void group_stock_init(struct group_stock *k)
 {
 	k->base = -1;
-	for (size_t i = 0; i < ARRAY_LEN(k->from); i++)
-		k->from[i] = -1;
-	for (size_t i = 0; i < ARRAY_LEN(k->foreign); i++)
-		k->foreign[i] = -1;
+	memset(k->from, 0xff, sizeof(k->from)); /* -1 */
+	memset(k->foreign, 0xff, sizeof(k->foreign));
 }
 
 void group_stock_done(struct group_stock *k)
@@ -63,21 +60,13 @@ int group_stock_open(struct group_stock *k, const struct cgroup_host *h, unsigne
 	return r < 0 ? r : 0;
 }
 
-static int put_copy(int from, const char *path, uint64_t attrs, int tree, const char *place)
-{
-	AUTO_CLOSE int mnt = mount_clone(from, path, attrs, -1);
-
-	return mount_put(mnt, tree, place);
-}
-
 int group_stock_fill(struct group_stock *k, int base, int dev)
 {
 	AUTO_CLOSE int tree = mount_clone(base, "", ATTRS, -1);
-	int r = tree < 0 ? tree :
-			   put_copy(dev, "", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, tree, "e");
+	int r = tree < 0 ? tree : mount_put_copy(dev, "", ATTRS & ~(uint64_t)MOUNT_ATTR_NODEV, tree, "e");
 
 	if (r == 0 && k->groups)
-		r = put_copy(base, "c", ATTRS, tree, "c"); /* so that all of it can be moved as one */
+		r = mount_put_copy(base, "c", ATTRS, tree, "c"); /* so that all of it can be moved as one */
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(foreign); i++) {
 		char place[32];
 
@@ -86,15 +75,14 @@ int group_stock_fill(struct group_stock *k, int base, int dev)
 		snprintf(place, sizeof(place), "c/%s", foreign[i]);
 		r = mount_put(k->foreign[i], tree, place);
 		if (r == 0)
-			r = put_copy(base, "k", ATTRS, tree, place);
+			r = mount_put_copy(base, "k", ATTRS, tree, place);
 		fd_close(TAKE_FD(k->foreign[i]));
 	}
-	if (r < 0) {
+	if (r < 0)
 		group_stock_done(k);
-		return r;
-	}
-	k->base = TAKE_FD(tree);
-	return 0;
+	else
+		k->base = TAKE_FD(tree);
+	return r;
 }
 
 int group_tree_show(const struct group_stock *k, int cpus, struct group_tree *t)
@@ -108,9 +96,9 @@ int group_tree_show(const struct group_stock *k, int cpus, struct group_tree *t)
 	if (t->shown == st.st_ino)
 		return 0;
 	tree = mount_copy_tree(k->base, -1);
-	r = tree < 0 ? tree : put_copy(cpus, "sys", ATTRS, tree, "s");
+	r = tree < 0 ? tree : mount_put_copy(cpus, "sys", ATTRS, tree, "s");
 	if (r == 0)
-		r = put_copy(cpus, "", ATTRS, tree, "f");
+		r = mount_put_copy(cpus, "", ATTRS, tree, "f");
 	if (r < 0)
 		return r;
 	group_tree_done(t);

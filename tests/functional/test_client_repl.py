@@ -143,6 +143,7 @@ def test_bad_input_on_a_terminal(d, box):
             time.sleep(0.05)
         t.type("1\r")
         t.expect(r"5\r\n")
+        t.expect(r">>> \x1b\[K")  # before that, Ctrl-C is the running line's
         t.type("\x03\x03")
         t.expect(r"\^C\r\n")
         t.type("'still ' + 'here'\r")

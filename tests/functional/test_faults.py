@@ -43,6 +43,7 @@ ERRNOS = {
 OPTIONAL = {
     ('host', 'openat'): 'cgroup controllers nobody asked for (freezer, blkio, cpuacct); the network namespace made '
                         'ahead by a thread is made again in its turn',
+    ('host', 'openat2'): 'a folder of a layer that cannot be entered stays one that overlay joins (file numbers)',
     ('host', 'read'): 'a stdin that cannot be read has ended',
     ('host', 'write'): 'a command that takes no more input',
     ('host', 'mkdirat'): 'the group that only keeps a kernel switch on (speed)',

@@ -60,7 +60,7 @@ static int open_of(const struct cgroup *c, unsigned version, unsigned n)
 	return sys_openat(c->dir[version == 2 ? 0 : CGROUP_PIDS], name, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 }
 
-/* In its child: joins, and goes on as @body. */
+/* In its child: joins the group, then runs @body. */
 struct joiner {
 	int join;
 	int (*body)(void);

@@ -86,7 +86,7 @@ def test_a_small_dockerfile_that_asks_for_much_work(d, text):  # noqa: F811
 
 
 def test_arguments_are_compared_with_those_of_a_large_dockerfile_once(d):  # noqa: F811
-    """Nobody else is served meanwhile. Counted as time of the processor, which does not depend on what else runs."""
+    """No other request is served meanwhile. Processor time is compared, which does not depend on what else runs."""
     def spent(**kw):
         before = api.cpu(d.children()["api"])
         last = build(d, "FROM test:1\n" + ("ARG" + " a" * 120 + "\n") * 4000, {"x": b""}, **kw)[-1]

@@ -72,7 +72,7 @@ print(eof(i), i.send(b"out"), all(j, 3))
 print(fails(never.recv, 1), fails(bound.recv, 1), bound.getsockname() == place); bound.listen(); print(socket.create_connection(place).getpeername() == place)
 """, "b'last words' b'' 5 b'still' BrokenPipeError\nb'gone' b''\nb'over' b'' b'' BrokenPipeError OSError True\nb'' 3 b'out'\nOSError OSError True\nTrue")
 
-# Its program is about to ask once more whether it is connected, or is inside of connect(): it is told so once.
+# Its program is about to ask once more whether it is connected, or is inside of connect(): it gets that answer once.
 CONNECTING = ("""
 s = socket.create_server(("127.0.0.1", 0))
 def begin():

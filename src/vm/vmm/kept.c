@@ -272,7 +272,7 @@ static int on_started(struct kept *k, const struct carry_frame *cf)
 		return CARRY_TAKEN;
 	if (!x->keep)
 		return 0;
-	/* A client that attached after the request is told of the exec by SYNC. */
+	/* A client that attached after the request learns of the exec by SYNC. */
 	late = x->conn != k->conn;
 	x->fds[0] = sys_fcntl(cf->fds[0], F_DUPFD_CLOEXEC, 0);
 	return x->fds[0] < 0 ? x->fds[0] : late ? CARRY_TAKEN : 0;
